@@ -46,6 +46,30 @@ def read_prompted(
     return pd.concat(parts, ignore_index=True)
 
 
+def describe_prompted(maps: pd.DataFrame) -> pd.DataFrame:
+    """Return how each model answers behind the prompt, and what exact LOO of it takes.
+
+    Args:
+        maps: of `read_prompted`.
+
+    Returns:
+        a row a model: `sentences`; `accuracy`; `called positive`, a share; `passes`, the mean of
+        what LOO of all of a sentence's own words takes.
+    """
+    known = load("sst", "minilm-sst2").rows.drop_duplicates("id")  # the same sentences, by number
+    labels = known.set_index(known.id.astype(str)).label
+    found = {}
+    for name, rows in maps[maps.method == "loo"].groupby("model", sort=False):
+        parts = [(len(own) - np.flatnonzero(own)).sum() / len(own) for own in rows.content]
+        found[name] = {
+            "sentences": len(rows),
+            "accuracy": float(np.mean(rows.target.to_numpy() == labels[rows.id].to_numpy())),
+            "called positive": float(rows.target.mean()),
+            "passes": 1 + float(np.mean(parts)),
+        }
+    return pd.DataFrame.from_dict(found, orient="index").astype({"sentences": int})
+
+
 def read_answers(unit: str) -> pd.DataFrame:
     """Read the maps of SmolLM2's answers: a row a prompt and map, named as in the book.
 

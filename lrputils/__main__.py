@@ -100,10 +100,11 @@ def explain(
     if chats and isinstance(prompt, str):
         print(_PLAIN, file=sys.stderr)
     if not chats and dry_run:
-        return _expected(classifier, prompt, methods, units, max_length)
+        return _expected(classifier, prompt, methods, units, max_length, target)
     if not chats and len(text) > _LONG:
         with suppress(ValueError):  # of a text that is too long, which is refused below
-            print(_expected(classifier, prompt, methods, units, max_length), file=sys.stderr)
+            shown = _expected(classifier, prompt, methods, units, max_length, target)
+            print(shown, file=sys.stderr)
     elif dry_run:
         raise ValueError("--dry-run is of a classifier's text: an answer's cost depends on it")
     shown = explain_text(
@@ -120,7 +121,12 @@ def explain(
 
 
 def _expected(
-    classifier: Any, text: Any, methods: Sequence[str], units: str, max_length: int | None
+    classifier: Any,
+    text: Any,
+    methods: Sequence[str],
+    units: str,
+    max_length: int | None,
+    target: str | None,
 ) -> Any:
     """Return what explaining one text takes; if that is minutes, also by sentences."""
     from lrputils.report.explain import NARROWED
@@ -128,6 +134,7 @@ def _expected(
 
     others = [name for name in methods if name != "loo"]
     how = {"max_length": max_length, "truncate": max_length is not None, "batch_size": 1}
+    how["target"] = target
     first = "sentence" if units == NARROWED else units
     found = forecast(classifier, [text], others, units=first, **how)
     if units in ("token", "word") and found.total > _MINUTE:

@@ -936,8 +936,14 @@ class TestLanguageModels:
             leading = table.leads[name]
             assert leading["Mask gradient − AttnLRP"] == "Mask gradient"
             assert leading["AttnLRP − CP-LRP"] == "AttnLRP"
-            r = self.shown("fig-language").value.loc[name].loc["own tokens"]
+            r = self.shown("fig-language").value.loc[""].loc[name]
+            assert r.is_monotonic_decreasing
             assert (r.idxmax(), r.idxmin()) == (spoken.HALVES, "Gradient × input")
+
+    def test_gemma_calls_every_sentence_positive(self):
+        table = self.shown("tab-prompted")
+        assert table["called positive"][self.gemma] == 1
+        assert table["called positive"][self.smollm] < 0.6 < table.accuracy[self.smollm]
 
     def test_over_all_tokens_the_order_turns_and_not_by_the_first_token_alone(self):
         maps = spoken.read_prompted()

@@ -30,9 +30,28 @@ from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import block_scores, mask_gradient, passes_of_groups
 from lrputils.removal.shapley import ALL, LONGEST, shapley_values
 
-method("loo", "LOO", "ink", rules=False, price=lambda tokens, **_: tokens)(leave_one_out)
-method("budgeted-loo", "Budgeted LOO", "slate", price=budgeted.price)(budgeted.budgeted_loo)
-method("mask-gradient", "Mask gradient", "green", price=passes_of_groups)(mask_gradient)
+method(
+    "loo",
+    "LOO",
+    "ink",
+    rules=False,
+    price=lambda tokens, **_: tokens,
+    told="leave-one-out, exact: f(x) − f(x without token i)",
+)(leave_one_out)
+method(
+    "budgeted-loo",
+    "Budgeted LOO",
+    "slate",
+    price=budgeted.price,
+    told="LOO, exact for the words that the mask gradient ranks first",
+)(budgeted.budgeted_loo)
+method(
+    "mask-gradient",
+    "Mask gradient",
+    "green",
+    price=passes_of_groups,
+    told="LOO, estimated by a gradient of the attention mask",
+)(mask_gradient)
 
 
 @method(
@@ -44,6 +63,7 @@ method("mask-gradient", "Mask gradient", "green", price=passes_of_groups)(mask_g
     price=lambda tokens, permutations, **_: (
         2 ** min(tokens, LONGEST) if permutations == ALL else permutations * tokens
     ),
+    told="Shapley values, of sampled orders or exact",
 )
 def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""
@@ -54,7 +74,7 @@ def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor
 def _grad_x_input(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
-    """Gradient × input: R_i = x_i · ∂f/∂x_i at the read-out tensor, `(batch, tokens)`.
+    """R_i = x_i · ∂f/∂x_i at the read-out tensor, `(batch, tokens)`.
 
     Args:
         readout: where the gradient is taken: "word", "sum" or "post-norm", see `READOUTS`.
@@ -73,7 +93,7 @@ def _integrated_gradients(
     steps: int = 32,
     batch_tokens: int = GRADIENT_TOKENS,
 ) -> Tensor:
-    """Integrated Gradients (Sundararajan et al., 2017) at the word embeddings, `(batch, tokens)`.
+    """The mean gradient from a baseline (Sundararajan et al., 2017), × input, `(batch, tokens)`.
 
         R_i = (x_i − b_i) · ∫₀¹ ∂f/∂x_i (b + α (x − b)) dα,   by the midpoint rule
 
@@ -253,7 +273,7 @@ def _attnlrp(
     readout: str = "word",
     bypass_layers: Iterable[int] = (),
 ) -> Tensor:
-    """AttnLRP (Achtibat et al., 2024): half to each factor of a product, softmax by its Jacobian.
+    """LRP: half to each factor, softmax by its Jacobian (Achtibat et al., 2024).
 
     Args:
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
@@ -267,7 +287,7 @@ def _attnlrp(
 def _cp_lrp(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
-    """CP-LRP (Ali et al., 2022): attention weights constant, relevance through the values only.
+    """LRP with attention weights held constant (Ali et al., 2022).
 
     Args:
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
@@ -284,7 +304,7 @@ def _canonised_lrp(
     unit: str = "thirds",
     readout: str = "word",
 ) -> Tensor:
-    """AttnLRP with each attention block as one unit, so that its inner order does not matter.
+    """AttnLRP with each attention block as one unit, whatever its inner order.
 
     Args:
         unit: what a block's Q, K and V get: "thirds" of its gradient, or its mean gradient on the
@@ -302,7 +322,7 @@ def _canonised_lrp(
 def _rollout(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, variant: str = "paper"
 ) -> Tensor:
-    """Attention Rollout, `(batch, tokens)`: the read-out token's row of A_L · … · A_1.
+    """The read-out token's row of the attention weights' product, A_L · … · A_1.
 
     A_l is the mean over the heads of layer l. The scores do not depend on the target. Of an answer
     it is the mean row of the tokens that predict it.
@@ -328,7 +348,7 @@ def _rollout(
 
 @method("attention-x-grad", "Attention × gradient", "brown")
 def _attention_x_grad(model: Handle, inputs: Mapping[str, Any], *, target: Target) -> Tensor:
-    """Attention × gradient, `(batch, tokens)`: R_i = Σ A_ji · ∂f/∂A_ji.
+    """R_i = Σ A_ji · ∂f/∂A_ji, `(batch, tokens)`.
 
     The sum runs over layers, heads and queries j.
     """

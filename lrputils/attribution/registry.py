@@ -46,7 +46,7 @@ class Method:
         rules: whether it needs a model whose operations are known.
         price: `(tokens, **options)` → forward passes of a text of so many tokens; a backward one
             counts as two, and the one that finds the predicted class is left out.
-        told: what it is, in a sentence.
+        told: what it is, in a few words.
     """
 
     name: str
@@ -154,11 +154,13 @@ def method(
     options_of: Function | None = None,
     rules: bool = True,
     price: _Price = lambda tokens, **_: BOTH,
+    told: str = "",
 ) -> Callable[[Function], Function]:
     """Enter the function below into `METHODS`.
 
     `label` and `colour` are for tables and figures; `options_of` is the function whose signature
-    and docstring say the options, where it is another; `rules` and `price`: see `Method`.
+    and docstring say the options, where it is another; `rules`, `price` and `told`, by default the
+    docstring's first lines: see `Method`.
 
     Raises:
         ValueError: another method has the name, or it is none: letters, digits and hyphens.
@@ -173,9 +175,10 @@ def method(
         if name in METHODS:
             raise ValueError(f"there is a method {name!r} already: {METHODS[name]}")
         documented = options_of or function
-        options, told = options_in(documented), inspect.getdoc(documented) or ""
-        told = " ".join(told.partition("\n\n")[0].replace(", `(batch, tokens)`", "").split())
-        METHODS[name] = Method(name, label, colour, function, options, rules, price, told)
+        options, first = options_in(documented), inspect.getdoc(documented) or ""
+        first = " ".join(first.partition("\n\n")[0].replace(", `(batch, tokens)`", "").split())
+        what = told or first.removesuffix(".")
+        METHODS[name] = Method(name, label, colour, function, options, rules, price, what)
         return function
 
     return _enter

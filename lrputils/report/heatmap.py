@@ -148,7 +148,7 @@ class Heatmap(WordMaps):
         else:  # for a file or another program
             table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
             lines.append(
-                table.rename_axis(None).to_string(float_format="{:+.4g}".format, na_rep="–")
+                table.rename_axis(None).to_string(float_format="{:+.3f}".format, na_rep="–")
             )
         return "\n".join(lines)
 

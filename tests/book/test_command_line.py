@@ -1,4 +1,5 @@
 import multiprocessing
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_labels_are_called_otherwise_in_the_model(option, tmp_path, capsys):
     assert read(tmp_path / "out").provenance["accuracy"] == (1.0 if option else None)
     assert main([*command[:3], "--dry-run", "--labels", "good"]) == 1
     assert "--labels 'good': write label=class, as Positive=LABEL_1" in capsys.readouterr().err
+
+
+def test_a_dry_run_refuses_what_the_run_refuses(capsys):
+    assert main(["explain", "a film", "--dry-run", "--target", "neutral"]) == 1
+    assert "--target 'neutral' is none of negative, positive" in capsys.readouterr().err
+    assert main(["explain", "a film", "--dry-run", "--target", "positive"]) == 0
+    assert "\ntime    " in capsys.readouterr().out
+
+
+def test_methods_are_told_in_a_few_words(capsys):
+    assert main(["methods"]) == 0
+    name, *methods = capsys.readouterr().out.splitlines()[:-1]
+    told = [line[name.index("what it is") :] for line in methods]
+    assert len(told) == len(lrputils.METHODS)
+    assert all(0 < len(re.findall(r"[^\W\d]{2,}", each)) <= 12 for each in told)
 
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch, capsys):

@@ -239,7 +239,7 @@ def test_a_file_gets_a_table(hostile, capsys):
     plain = capsys.readouterr().out
     assert harmless(plain)
     assert "⟨001B⟩]0;own⟨0007⟩" in plain
-    assert [line.split()[-1] for line in plain.splitlines()[-2:]] == ["+0.7143", "+1"]
+    assert [line.split()[-1] for line in plain.splitlines()[-2:]] == ["+0.714", "+1.000"]
 
 
 def test_words_of_the_sentences_that_count_and_the_others_whole(classifier):
