@@ -25,8 +25,8 @@ from lrputils.study.agreement import (
 )
 
 _TOKENS = {name: "own" if name == WORDS else name.replace(" ", "\n") for name in COUNTED}
-_LEADS = {1: "attnlrp", -1: "cp-lrp"}
-_LABELS = {1: "AttnLRP leads", -1: "CP-LRP leads", 0: "neither"}
+_HIGHER = {1: "attnlrp", -1: "cp-lrp"}
+_LABELS = {1: "AttnLRP higher", -1: "CP-LRP higher", 0: "neither"}
 # Comparison of r → first, second, read-out, tokens that count, normalisation.
 _IN_R = {
     "AttnLRP − CP-LRP, raw, sum": ("attnlrp", "cp-lrp", "sum", EVERY, RAW),
@@ -64,10 +64,10 @@ def carried_over(maps: pd.DataFrame) -> pd.DataFrame:
 
 
 def lead_grid(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:
-    """Draw AttnLRP − CP-LRP as grids of cells in the leading method's colour, two panels a row.
+    """Draw AttnLRP − CP-LRP as grids of cells in the higher method's colour, two panels a row.
 
     Args:
-        panels: heading → columns `value` and `lead` (1: AttnLRP, -1: CP-LRP, 0: neither), indexed
+        panels: heading → columns `value` and `higher` (1: AttnLRP, -1: CP-LRP, 0: neither), indexed
             by read-out and tokens.
     """
     rows = -(-len(panels) // 2)
@@ -81,14 +81,14 @@ def lead_grid(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:
         _cells(axis, table)
         # A long name would reach into the next panel.
         axis.set_title(heading.replace(": ", "\n"), fontsize=10, loc="left")
-    handles = [Patch(color=_colour(lead), label=label) for lead, label in _LABELS.items()]
+    handles = [Patch(color=_colour(higher), label=label) for higher, label in _LABELS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
 def _grid(table: pd.DataFrame) -> pd.DataFrame:
     """The columns that are drawn, read-outs and tokens in the order of the text."""
-    table = table[["value", "lead"]]
+    table = table[["value", "higher"]]
     return table.reindex([(at, n) for at in READOUTS for n in COUNTED if (at, n) in table.index])
 
 
@@ -97,7 +97,7 @@ def _cells(axes: Axes, table: pd.DataFrame) -> None:
     readouts, tokens = list(table.index.unique(0)), list(table.index.unique(1))
     for (readout, counted), cell in table.iterrows():
         x, y = tokens.index(counted), readouts.index(readout)
-        colour = _colour(int(cell.lead))
+        colour = _colour(int(cell.higher))
         axes.add_patch(Rectangle((x, y), 1, 1, fc=colour, ec="white", lw=1.5))
         ink = "white" if sum(to_rgb(colour)) < 1.5 else COLORS["ink"]
         number = f"{round(cell.value, 2) + 0:+.2f}".replace("0.", ".", 1).replace("-", "−")
@@ -109,5 +109,5 @@ def _cells(axes: Axes, table: pd.DataFrame) -> None:
     axes.spines[["left", "bottom"]].set_visible(False)
 
 
-def _colour(lead: int) -> str:
-    return COLORS[METHODS[_LEADS[lead]].colour] if lead else "#e4e4e4"
+def _colour(higher: int) -> str:
+    return COLORS[METHODS[_HIGHER[higher]].colour] if higher else "#e4e4e4"

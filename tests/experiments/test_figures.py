@@ -35,12 +35,12 @@ def test_any_values_can_be_drawn(values):
 def table():
     index = [(at, n) for at in ("word", "sum") for n in ("all", "no [CLS]", "neither")]
     index = pd.MultiIndex.from_tuples(index, names=["read-out", "tokens"])
-    value, lead = [0.3, -0.2, 0.001, -0.001, 0.1, 0.4], [1, -1, 0, 0, 0, 1]
-    return pd.DataFrame({"value": value, "lead": lead}, index)
+    value, higher = [0.3, -0.2, 0.001, -0.001, 0.1, 0.4], [1, -1, 0, 0, 0, 1]
+    return pd.DataFrame({"value": value, "higher": higher}, index)
 
 
-def test_a_cell_has_the_value_and_the_colour_of_the_method_that_leads(table):
-    figure = lead_grid({"a model: raw": table.iloc[::-1]}, title="Who leads")
+def test_a_cell_has_the_value_and_the_colour_of_the_method_that_is_higher(table):
+    figure = lead_grid({"a model: raw": table.iloc[::-1]}, title="Who is higher")
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.texts] == [
         "+.30",
