@@ -47,9 +47,8 @@ else
 	@$(BIN)/lrputils build --profile paper --processes 1
 endif
 
-rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in; chapters with their rows turned round, and on a pretended GPU
-	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py tests/book/test_directions.py \
-	  tests/book/test_own_run.py tests/test_device.py
+rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in, and chapters on a pretended GPU
+	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py tests/book/test_own_run.py tests/test_device.py
 
 test: lint  ## lint, unit tests, the chapters' outputs, the book's own checks
 	$(PYTEST) --dist loadfile --no-loadscope-reorder --nbval tests chapters
