@@ -183,7 +183,8 @@ def assert_sets(tables, rows, name, figure="fig-ablation"):
         measured = {"r, sum to one": means.loc["sum"].r_normalised, "gain in Δ, %": gain}
         for label, expected in measured.items():
             found = drawn.loc[heading, label, name]
-            assert [*found] == pytest.approx([*expected[family]], abs=1e-4)
+            # A percentage of a tiny model's Δ is as exact as that Δ.
+            assert [*found] == pytest.approx([*expected[family]], rel=5e-3, abs=1e-4)
     return means.loc["sum"].r_content
 
 
