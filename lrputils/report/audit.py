@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +27,14 @@ from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import NAMES, Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets
-from lrputils.runs.folders import atomic_write, disk_told, read_json, write_json
+from lrputils.runs.folders import atomic_write, disk_told
 from lrputils.runs.results import compact
 from lrputils.runs.settings import Settings
-from lrputils.study.cost import duration
+from lrputils.study.cost import Forecast, duration
 from lrputils.study.evaluation import REFERENCE, evaluate
 from lrputils.study.supplied import supplied
 
-PAGE, NOTES = "audit.html", "audit.json"
+PAGE = "audit.html"
 _ENDS = ["value", "low", "high"]
 
 
@@ -181,43 +179,20 @@ def write_audit(
     )
     recording = datasets.read(out)
     facts = recording.provenance
-    notes = _notes(classifier, texts, whole or texts, settings, out / NOTES, facts["texts"], quiet)
     if not quiet:
-        print("writing the page …", file=sys.stderr)
+        print("checking the rules, timing a batch, writing the page …", file=sys.stderr)
     run = Audited(recording.rows, settings.units, supplied(settings.scores))
-    found = Audit(run, pd.DataFrame.from_dict(notes["gates"], orient="index"))
+    found = Audit(run, gates(classifier, next(texts.parts(2)), settings.max_length))
+    forecast = audit_plan.expected(classifier, whole or texts, settings)
     ruled = is_covered(classifier)
     headline = sentences.headline(found.verdict, ruled=ruled, sound=found.sound)
-    html = _page(classifier, texts, found, facts, notes["forecast"], headline)
+    html = _page(classifier, texts, found, facts, forecast, headline)
     with disk_told(out), atomic_write(out / PAGE) as partial:
         partial.write_text(html, encoding="utf-8")
     if not quiet:
         told = [sentences.of_verdict(found.verdict), *found.of_tools()] if found.sound else []
         print(headline, *told, file=sys.stderr)
     return out / PAGE
-
-
-def _notes(
-    classifier: Classifier,
-    texts: TextStream,
-    whole: TextStream,
-    settings: Settings,
-    path: Path,
-    count: int,
-    quiet: bool,
-) -> dict[str, Any]:
-    """Return the checks and the forecast, which are measured once beside `count` texts' rows."""
-    with suppress(FileNotFoundError, ValueError):  # of a damaged one too, they are measured again
-        notes = read_json(path)
-        if notes.get("texts") == count:
-            return notes
-    if not quiet:
-        print("checking the rules, and timing a batch …", file=sys.stderr)
-    forecast = audit_plan.expected(classifier, whole, settings)
-    checks = gates(classifier, next(texts.parts(2)), settings.max_length)
-    notes = {"texts": count, "gates": checks.to_dict("index"), "forecast": asdict(forecast)}
-    write_json(path, notes)
-    return notes
 
 
 def _worst(
@@ -291,7 +266,7 @@ def _page(
     texts: TextStream,
     found: Audit,
     facts: Mapping[str, Any],
-    whole: Mapping[str, Any],
+    whole: Forecast,
     headline: str,
 ) -> str:
     """Return the page of an audit as HTML.
@@ -301,13 +276,13 @@ def _page(
         texts: those it read.
         found: in the rows.
         facts: what `lrputils.runs.datasets.read` says of them.
-        whole: the forecast of the whole file, as `write_audit` keeps it.
+        whole: the forecast of the whole file.
         headline: what the page says first.
     """
     run, verdict = found.run, found.verdict
     known = [name for name in run.names if name not in run.tools]
-    seconds = pd.Series(whole["seconds"])[known].rename(label)
-    forecast = (seconds / whole["texts"]).reindex([*map(label, known)]).to_frame("seconds a text")
+    seconds = pd.Series(whole.seconds)[known].rename(label)
+    forecast = (seconds / whole.texts).reindex([*map(label, known)]).to_frame("seconds a text")
     forecast.insert(0, "the whole file", seconds.map(duration))
     exact = {column: found.checks[column].map("{:.1e}".format) for column in ("off", "allowed")}
     passed = found.checks.passed.map({True: "yes", False: "NO"})
