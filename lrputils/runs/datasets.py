@@ -181,12 +181,6 @@ def measure_part(
     return by_name
 
 
-def variant_name(method: str, options: Mapping[str, Any]) -> str:
-    """Return a variant's name, a method with options; rows have them in columns of their own."""
-    texts = (f"{name}={value}" for name, value in options.items() if name != "progress")
-    return " ".join([method, ", ".join(texts)]).strip()
-
-
 def read(out: str | Path) -> Recording:
     """Read a run's folder: a row a text and method, in the texts' order, the exact map first.
 

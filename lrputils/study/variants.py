@@ -53,8 +53,8 @@ class Variant:
     def of(cls, text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Variant:
         """Make one of what `METHODS.setting` reads, its options behind the given ones."""
         found, named = METHODS.setting(text)
-        name = " ".join([found.name, *(f"{option}={value}" for option, value in named.items())])
-        return cls(name, found.name, {**options, **named})
+        told = ", ".join(f"{option}={value}" for option, value in named.items())
+        return cls(f"{found.name} {told}".strip(), found.name, {**options, **named})
 
     @property
     def label(self) -> Label:
