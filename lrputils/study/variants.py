@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from lrputils.attribution import METHODS, attribute
+from lrputils.mistakes import one_of
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
 from lrputils.model.operations import laid_out
@@ -93,9 +94,8 @@ class LayerSweep:
     families: Sequence[str] = ABLATIONS
 
     def __post_init__(self) -> None:
-        strays = [family for family in self.families if family not in ABLATIONS]
-        if strays or not self.families:
-            raise ValueError(f"families={list(self.families)} are not among {list(ABLATIONS)}")
+        for family in self.families or ("",):
+            one_of("families", family, ABLATIONS)
 
     def maps(
         self, model: nn.Module, inputs: Inputs, target: Tensor, units: str = "token"
