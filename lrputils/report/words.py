@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import regex
+
+_HIDDEN = regex.compile(r"(?!(?<=[^\x00-\x7f])[\u200c\u200d])\p{C}")
 _ENDLESS = re.compile(r"(\S{29})\S{3,}(\S{30})")
 
 
@@ -15,12 +18,5 @@ def visible(text: str) -> str:
     joiner stays behind a character that is not ASCII: emoji and several scripts need it. What is
     longer than any word loses its middle.
     """
-    shown = ""
-    for character in _ENDLESS.sub("\\1…\\2", text):
-        if character.isspace():
-            shown += " "
-        elif character.isprintable() or (character in "\u200c\u200d" and not shown[-1:].isascii()):
-            shown += character
-        else:
-            shown += f"⟨{ord(character):04X}⟩"
-    return shown
+    plain = re.sub(r"\s", " ", _ENDLESS.sub("\\1…\\2", text))
+    return _HIDDEN.sub(lambda found: f"⟨{ord(found[0]):04X}⟩", plain)
