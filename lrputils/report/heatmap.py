@@ -34,13 +34,12 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import ANSWER_OUTPUTS, Reading, Target, probabilities, read
 from lrputils.model.units import Spans, Word, joined, words_of
 from lrputils.report.display import TABLE
-from lrputils.report.words import visible
+from lrputils.report.words import AGAINST, FOR, visible
 from lrputils.runs.folders import atomic_write, writable
 
 _ASSETS = Path(__file__).parents[1] / "assets"
 STYLE = (_ASSETS / "heatmap.css").read_text(encoding="ascii")
 FILES = ".html", ".svg", ".png"
-FOR, AGAINST = "#b2182b", "#2166ac"  # as in assets/heatmap.css
 _FAINT = 0.05  # on a terminal a share below it gets no colour
 
 

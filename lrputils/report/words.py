@@ -1,4 +1,4 @@
-"""Text of anyone's made safe to show."""
+"""The words of a text as they are shown: made safe, and in which colours."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 import regex
 
+FOR, AGAINST = "#b2182b", "#2166ac"  # as in assets/heatmap.css
 _HIDDEN = regex.compile(r"(?!(?<=[^\x00-\x7f])[\u200c\u200d])\p{C}")
 _ENDLESS = re.compile(r"(\S{29})\S{3,}(\S{30})")
 
