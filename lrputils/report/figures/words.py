@@ -34,7 +34,7 @@ _DARK = (
 def picture(shown: Any, kind: str) -> bytes:
     """Return a `Heatmap` as ".svg", light or dark as the page around it, or as ".png" on white.
 
-    The picture is as high as the text needs: a caption, and for each map its name, words and note. A letter
+    It is as high as the text needs: a caption, and for each map its name, words and note. A letter
     that no font of this machine has is a box with its number.
     """
     figure, stream = Drawing(figsize=(_WIDTH, 1.0)), io.BytesIO()
