@@ -21,7 +21,7 @@ from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report import audit_sentences as sentences
-from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, judged, label
+from lrputils.report.audit_plan import Audited, call, gates, judged, label
 from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import NAMES, Drawing
@@ -164,17 +164,14 @@ def write_audit(
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
     settings, out = settings or audit_plan.settings(), Path(out)
-    variants = audit_plan.variants(classifier, settings)
-    named = {getattr(variant, "name", "") for variant in variants}
-    maps = [label(name) for name in (*LRP, *COMPARED) if name in named]
     datasets.evaluate_dataset(
         classifier,
         texts,
         out,
         settings,
-        variants=variants,
+        variants=audit_plan.variants(classifier, settings),
         command=command,
-        parameters={**(parameters or {}), "maps": maps},
+        parameters=parameters,
         quiet=quiet,
     )
     recording = datasets.read(out)
