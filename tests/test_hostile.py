@@ -231,7 +231,7 @@ def test_an_index_of_weights_stays_in_its_folder(tmp_path):
     for place in ("../outside.safetensors", str(outside), "a/../../outside.safetensors"):
         told = {"metadata": {}, "weight_map": dict.fromkeys(names, place)}
         (folder / "model.safetensors.index.json").write_text(json.dumps(told))
-        with pytest.raises(ValueError, match=r"outside\.safetensors', which lies outside of its"):
+        with pytest.raises(ValueError, match=r"outside\.safetensors, which lies outside of it"):
             lrp.load_classifier(folder, device="cpu")
 
 

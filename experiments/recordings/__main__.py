@@ -151,7 +151,8 @@ def record_texts(
 
     model = {"name": classifier.name, **classifier.parts}
     data = {"name": texts.name, "identity": texts.identity}
-    facts = parts.Facts(model, data, options, parts.versions(classifier.device.type), {})
+    facts = {"model": model, "data": data, "options": options, "told": {}}
+    facts["versions"] = parts.versions(classifier.device.type)
     how = {"size": options["part_size"], "quiet": quiet}
     work = out / "unfinished"
     parts.measure_parts(work, facts, texts, [_FILE], rows_of, classifier, **how)

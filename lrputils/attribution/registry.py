@@ -19,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from docstring_parser import google
 from torch import Tensor
 
 from lrputils.removal.mask_gradient import BOTH
@@ -186,16 +187,10 @@ def method(
 
 def options_in(function: Function) -> dict[str, Option]:
     """A function's keyword-only arguments but `target`, and what its docstring says of each."""
-    docs = _arguments(inspect.getdoc(function) or "")
+    said = google.parse(inspect.getdoc(function) or "").params
+    docs = {each.arg_name: " ".join((each.description or "").split()) for each in said}
     return {
         parameter.name: Option(parameter.default, docs.get(parameter.name, ""))
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "target"
     }
-
-
-def _arguments(docstring: str) -> dict[str, str]:
-    """The entries of a docstring's section `Args:`, each on one line."""
-    section = re.split(r"\n(?=\S)", docstring.partition("\nArgs:\n")[2])[0]
-    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}

@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -192,26 +192,18 @@ def execute(
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                ending = _ending(future)
-                failed += [str(future.exception())] * bool(future.exception())
+                try:
+                    told = future.result()
+                except BookError as error:  # what is no mistake of a chapter's is raised
+                    told = str(error)
+                    failed.append(told)
                 if not how.quiet:
-                    print(ending, file=sys.stderr)
+                    print(told, file=sys.stderr)
             running |= {pool.submit(job) for job in islice(left, len(done))}
     if failed:
         rest = f"; the other {len(given) - len(failed)} are there" if failed[1:] else ""
         raise BookError("; ".join(failed) + rest)
     return executed
-
-
-def _ending(future: Future[tuple[str, float]]) -> str:
-    """Say how a chapter ended; what is no mistake of a chapter's is raised."""
-    problem = future.exception()
-    if problem is None:
-        name, seconds = future.result()
-        return f"{name}: {seconds:.0f} s"
-    if not isinstance(problem, BookError):
-        raise problem
-    return str(problem)
 
 
 def _run_chapter(
@@ -222,8 +214,8 @@ def _run_chapter(
     quiet: bool,
     *,
     alone: bool,
-) -> tuple[str, float]:
-    """Execute the chapter's text with `parameters`, write the notebook; return name and seconds.
+) -> str:
+    """Execute the chapter's text with `parameters`, write the notebook; say how long it took.
 
     What its tables and figures show goes into a folder of its name beside it, as CSV. A run
     that goes on, or failed, is beside `output` under another name; a success removes both. The
@@ -267,7 +259,7 @@ def _run_chapter(
     write_notebook(notebook, output)
     write_tables(notebook, output.with_suffix(""))
     failed.unlink(missing_ok=True)
-    return text.stem, spent["seconds"]
+    return f"{text.stem}: {spent['seconds']:.0f} s"
 
 
 def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:

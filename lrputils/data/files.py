@@ -275,17 +275,14 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
         events = [*yaml.parse(front)] if front.startswith("---") else []
     if any(isinstance(event, yaml.AliasEvent) for event in events):  # they multiply without end
         raise ValueError(f"{card} has an alias (*name): write the value out")
-    with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
-        try:
-            with plainly(f"Data set {name!r}"):
-                config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
-        except ValueError as error:
-            with plainly(f"Data set {name!r}"):
-                known = datasets.get_dataset_config_names(place)
-            if subset in known or (subset is None and len(known) == 1):
-                raise
-            problem = "holds several subsets" if subset is None else f"has no subset {subset!r}"
-            raise ValueError(f"Data set {name!r} {problem}: choose from {known}") from error
+    with plainly(f"Data set {name!r}"):
+        known = datasets.get_dataset_config_names(place)
+    if subset not in known and (subset is not None or len(known) > 1):
+        problem = "holds several subsets" if subset is None else f"has no subset {subset!r}"
+        raise ValueError(f"Data set {name!r} {problem}: choose from {known}")
+    # Its builder locks a file in its cache.
+    with TemporaryDirectory() as elsewhere, plainly(f"Data set {name!r}"):
+        config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
     return {
         str(split): sorted(inside(folder, path) for path in paths)
         for split, paths in config.data_files.items()

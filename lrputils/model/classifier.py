@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -443,11 +442,7 @@ def _check_index(folder: Path, name: str) -> None:
         with plainly(f"The model {name!r}", _MEANINGS):
             named = {*json.loads(index.read_text("utf-8"))["weight_map"].values()}
         for file in sorted(named):
-            if os.path.isabs(file) or os.path.normpath(file).startswith(".."):
-                raise ValueError(
-                    f"The model {name!r} cannot be loaded: {index.name} names {file!r}, which lies "
-                    "outside of its folder"
-                )
+            files.inside(folder, file)
 
 
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:

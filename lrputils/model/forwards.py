@@ -1,18 +1,16 @@
 """Forward passes: a model's own, with single modules exchanged.
 
-A replacement belongs to one instance, not to its class. The instance holds one dispatcher while
-any thread needs it; a thread that replaces nothing gets the original. So two threads can use one
-model with different rules, and the last one to finish restores the instance.
+A replacement belongs to one instance, not to its class, and to one thread: another thread that runs
+the module passes it by. So two threads can use one model with different rules, and whichever block
+ends last restores the instance.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,47 +25,43 @@ Forward = Callable[..., Any]
 # One text by the names of the model's arguments, (tokens,) each.
 ArgumentRow = Mapping[str, np.ndarray]
 
-# What stands in place of modules' own forward passes in this thread, the innermost block's last.
-_replaced: ContextVar[tuple[Mapping[nn.Module, Forward], ...]] = ContextVar("replaced", default=())
 _lock = threading.Lock()
-# Of each module with a dispatcher: how many blocks need it, and the forward pass that it had of its
-# own, if any.
-_users: Counter[nn.Module] = Counter()
-_own: dict[nn.Module, Forward | None] = {}
+
+
+class _Replacement:
+    """A module's forward pass in one thread, around the one that the instance had before."""
+
+    def __init__(self, module: nn.Module, forward: Forward):
+        self.inner, self.own = module.forward, vars(module).get("forward")
+        self.forward, self.thread = forward, threading.get_ident()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.thread == threading.get_ident():
+            return self.forward(self.inner, *args, **kwargs)
+        return self.inner(*args, **kwargs)
+
+
+def _replacements(module: nn.Module) -> Iterator[_Replacement]:
+    """Yield what stands before a module's own forward pass, the innermost block's first."""
+    forward = vars(module).get("forward")
+    while isinstance(forward, _Replacement):
+        yield forward
+        forward = forward.own
 
 
 @contextmanager
-def _dispatching(module: nn.Module) -> Iterator[None]:
-    """Have a dispatcher in a module while any thread is in such a block."""
+def _replacing(module: nn.Module, forward: Forward) -> Iterator[None]:
     with _lock:
-        if not _users[module]:
-            _own[module] = module.__dict__.get("forward")
-            module.forward = _dispatcher(module)
-        _users[module] += 1
+        module.forward = mine = _Replacement(module, forward)
     try:
         yield
     finally:
-        with _lock:
-            _users[module] -= 1
-            if not _users[module]:
-                del _users[module], module.forward
-                own = _own.pop(module)
-                if own is not None:
-                    module.forward = own
-
-
-def _dispatcher(module: nn.Module) -> Forward:
-    """A module's forward pass with each thread's replacements around it."""
-    original = module.forward
-
-    def _forward(*args: Any, **kwargs: Any) -> Any:
-        forward = original
-        for forwards in _replaced.get():
-            if module in forwards:
-                forward = partial(forwards[module], forward)
-        return forward(*args, **kwargs)
-
-    return _forward
+        with _lock:  # blocks of two threads, or of two models, may end in any order
+            mine.thread = 0
+            for ended in itertools.takewhile(lambda each: not each.thread, _replacements(module)):
+                del module.forward
+                if ended.own is not None:
+                    module.forward = ended.own
 
 
 @contextmanager
@@ -78,20 +72,15 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     enclosing block. Only this thread sees the replacements; they are removed when the block ends,
     also by an exception.
     """
-    own = dict(forwards)
     with ExitStack() as stack:
-        for module in own:
-            stack.enter_context(_dispatching(module))
-        _replaced.set((*_replaced.get(), own))
-        try:
-            yield
-        finally:  # blocks of two models may end in any order
-            _replaced.set(tuple(other for other in _replaced.get() if other is not own))
+        for module, forward in forwards.items():
+            stack.enter_context(_replacing(module, forward))
+        yield
 
 
 def is_replaced(module: nn.Module) -> bool:
     """Whether this thread is in a block that replaces the module's forward pass."""
-    return any(module in forwards for forwards in _replaced.get())
+    return any(each.thread == threading.get_ident() for each in _replacements(module))
 
 
 def run(

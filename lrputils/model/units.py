@@ -7,13 +7,13 @@ do not depend on how a tokenizer cuts words into pieces.
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pandas as pd
+import regex
 import torch
 from torch import Tensor
 
@@ -23,6 +23,9 @@ UNITS = ("token", "word", "sentence", "message")
 # Behind . ! ? or … before a space, or at the end of a line: "Mr. Fox" is two. Spans of one's own
 # are for those who know better.
 _SENTENCE = re.compile(r"[^\n]+?(?:[.!?…]+[\"')\]»”’]*(?=\s|$)|(?=\n|$))")
+# Letters, marks and digits of a script that puts spaces between words, and apostrophes inside.
+_LETTERS = r"(?:(?![\u2e80-\u9fff])[\p{L}\p{M}\p{N}])+"
+_WORD = regex.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
 _INK = re.compile(r"\S")
 Span = tuple[int, int]
 Spans = Sequence[Sequence[Span]]
@@ -83,6 +86,7 @@ def joined(text: str, spans: Sequence[Span | None], tokens: Sequence[str]) -> li
     token, which is a word of its own. `tokens`: what to call those that are not in the text.
     """
     words: list[Word] = []
+    inside = {place for word in _WORD.finditer(text) for place in range(*word.span())[1:]}
     first = end = None  # of the word at hand; None behind what is not in the text
     for place, span in enumerate(spans):
         start, stop = span or (0, 0)
@@ -93,7 +97,7 @@ def joined(text: str, spans: Sequence[Span | None], tokens: Sequence[str]) -> li
             name = tokens[place] if span is None else "␣"
             words.append(Word(name, (place,), (name,), True))
             end = None
-        elif end is not None and (start < end or (start == end and _goes_on(text, start))):
+        elif end is not None and (start < end or (start == end and start in inside)):
             word, end = words[-1], max(end, stop)
             spellings = (*word.spellings, text[start:stop])
             words[-1] = Word(text[first:end], (*word.pieces, place), spellings, word.spaced)
@@ -101,21 +105,6 @@ def joined(text: str, spans: Sequence[Span | None], tokens: Sequence[str]) -> li
             words.append(Word(text[start:stop], (place,), (text[start:stop],), start != end))
             first, end = start, stop
     return words
-
-
-def _goes_on(text: str, place: int) -> bool:
-    """Whether one word reaches across `place`: between letters, and at an apostrophe in a word."""
-    before, after = text[place - 1 : place], text[place : place + 1]
-    if after in "'’":
-        after = text[place + 1 : place + 2]
-    elif before in "'’":
-        before = text[max(0, place - 2) : place - 1]
-    # Letters, marks or digits of a script that puts spaces between words.
-    known = [
-        unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff"
-        for c in before + after
-    ]
-    return len(known) == 2 and all(known)
 
 
 @dataclass(frozen=True)

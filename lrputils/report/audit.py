@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +21,20 @@ from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report import audit_sentences as sentences
-from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, judged, label
+from lrputils.report.audit_plan import Audited, call, gates, judged, label
 from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import NAMES, Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets
-from lrputils.runs.folders import atomic_write, disk_told, read_json, write_json
+from lrputils.runs.folders import atomic_write, disk_told
 from lrputils.runs.results import compact
 from lrputils.runs.settings import Settings
-from lrputils.study.cost import duration
+from lrputils.study.cost import Forecast, duration
 from lrputils.study.evaluation import REFERENCE, evaluate
 from lrputils.study.supplied import supplied
 
-PAGE, NOTES = "audit.html", "audit.json"
+PAGE = "audit.html"
 _ENDS = ["value", "low", "high"]
 
 
@@ -166,58 +164,32 @@ def write_audit(
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
     settings, out = settings or audit_plan.settings(), Path(out)
-    variants = audit_plan.variants(classifier, settings)
-    named = {getattr(variant, "name", "") for variant in variants}
-    maps = [label(name) for name in (*LRP, *COMPARED) if name in named]
     datasets.evaluate_dataset(
         classifier,
         texts,
         out,
         settings,
-        variants=variants,
+        variants=audit_plan.variants(classifier, settings),
         command=command,
-        parameters={**(parameters or {}), "maps": maps},
+        parameters=parameters,
         quiet=quiet,
     )
     recording = datasets.read(out)
     facts = recording.provenance
-    notes = _notes(classifier, texts, whole or texts, settings, out / NOTES, facts["texts"], quiet)
     if not quiet:
-        print("writing the page …", file=sys.stderr)
+        print("checking the rules, timing a batch, writing the page …", file=sys.stderr)
     run = Audited(recording.rows, settings.units, supplied(settings.scores))
-    found = Audit(run, pd.DataFrame.from_dict(notes["gates"], orient="index"))
+    found = Audit(run, gates(classifier, next(texts.parts(2)), settings.max_length))
+    forecast = audit_plan.expected(classifier, whole or texts, settings)
     ruled = is_covered(classifier)
     headline = sentences.headline(found.verdict, ruled=ruled, sound=found.sound)
-    html = _page(classifier, texts, found, facts, notes["forecast"], headline)
+    html = _page(classifier, texts, found, facts, forecast, headline)
     with disk_told(out), atomic_write(out / PAGE) as partial:
         partial.write_text(html, encoding="utf-8")
     if not quiet:
         told = [sentences.of_verdict(found.verdict), *found.of_tools()] if found.sound else []
         print(headline, *told, file=sys.stderr)
     return out / PAGE
-
-
-def _notes(
-    classifier: Classifier,
-    texts: TextStream,
-    whole: TextStream,
-    settings: Settings,
-    path: Path,
-    count: int,
-    quiet: bool,
-) -> dict[str, Any]:
-    """Return the checks and the forecast, which are measured once beside `count` texts' rows."""
-    with suppress(FileNotFoundError, ValueError):  # of a damaged one too, they are measured again
-        notes = read_json(path)
-        if notes.get("texts") == count:
-            return notes
-    if not quiet:
-        print("checking the rules, and timing a batch …", file=sys.stderr)
-    forecast = audit_plan.expected(classifier, whole, settings)
-    checks = gates(classifier, next(texts.parts(2)), settings.max_length)
-    notes = {"texts": count, "gates": checks.to_dict("index"), "forecast": asdict(forecast)}
-    write_json(path, notes)
-    return notes
 
 
 def _worst(
@@ -291,7 +263,7 @@ def _page(
     texts: TextStream,
     found: Audit,
     facts: Mapping[str, Any],
-    whole: Mapping[str, Any],
+    whole: Forecast,
     headline: str,
 ) -> str:
     """Return the page of an audit as HTML.
@@ -301,13 +273,13 @@ def _page(
         texts: those it read.
         found: in the rows.
         facts: what `lrputils.runs.datasets.read` says of them.
-        whole: the forecast of the whole file, as `write_audit` keeps it.
+        whole: the forecast of the whole file.
         headline: what the page says first.
     """
     run, verdict = found.run, found.verdict
     known = [name for name in run.names if name not in run.tools]
-    seconds = pd.Series(whole["seconds"])[known].rename(label)
-    forecast = (seconds / whole["texts"]).reindex([*map(label, known)]).to_frame("seconds a text")
+    seconds = pd.Series(whole.seconds)[known].rename(label)
+    forecast = (seconds / whole.texts).reindex([*map(label, known)]).to_frame("seconds a text")
     forecast.insert(0, "the whole file", seconds.map(duration))
     exact = {column: found.checks[column].map("{:.1e}".format) for column in ("off", "allowed")}
     passed = found.checks.passed.map({True: "yes", False: "NO"})

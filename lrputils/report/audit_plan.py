@@ -20,7 +20,6 @@ from lrputils.model.readout import readouts
 from lrputils.propagation.composites import is_covered
 from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.report.figures.style import NAMES
-from lrputils.runs import datasets
 from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
 from lrputils.study.cost import Forecast, forecast
@@ -29,22 +28,20 @@ from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 
 LRP = ("attnlrp", "cp-lrp")
-# What is compared at its cost beside AttnLRP and CP-LRP: method, options, addition to its label.
-_COMPARED: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("grad-x-input", {}, ""),
-    ("attention-x-grad", {}, ""),
-    ("mask-gradient", {}, ""),
-    ("mask-gradient", {"groups": 2}, ", 2 groups"),
-    ("mask-gradient", {"groups": 2, "with_open": True}, ", one pass + 2 groups"),
-    ("mask-gradient", {"groups": 4, "with_open": True}, ", one pass + 4 groups"),
-    ("ig", {"steps": 8}, ", 8 steps"),
-    ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
-    ("budgeted-loo", {"budget": 0.5}, ", a half"),
-)
-COMPARED = {
-    datasets.variant_name(method, options): (method, options, told)
-    for method, options, told in _COMPARED
+# What is compared at its cost beside AttnLRP and CP-LRP, and what is added to its label.
+_COMPARED = {
+    "grad-x-input": "",
+    "attention-x-grad": "",
+    "mask-gradient": "",
+    "mask-gradient:groups=2": ", 2 groups",
+    "mask-gradient:groups=2:with_open=True": ", one pass + 2 groups",
+    "mask-gradient:groups=4:with_open=True": ", one pass + 4 groups",
+    "ig:steps=8": ", 8 steps",
+    "budgeted-loo:budget=0.25": ", a quarter",
+    "budgeted-loo:budget=0.5": ", a half",
 }
+COMPARED = {variant.name: variant for variant in map(Variant.of, _COMPARED)}
+_ADDED = dict(zip(COMPARED, _COMPARED.values(), strict=True))
 GRADIENTS = ("ig steps=8", "grad-x-input")  # judged in place of `LRP` where a model has no rules
 # A float32 sum of a batch of another shape differs in the last digits.
 _ROUNDING = 1e-4
@@ -56,14 +53,10 @@ def variants(classifier: Classifier, settings: Settings) -> list[Variant | Layer
     Layers are left out where curves are asked for: each of their many maps would have two.
     """
     removal = "delete" if classifier.tokenizer.mask_token_id is None else "mask"
-    other = {"removal": removal, "progress": False}
-    found: list[Variant | LayerSweep] = [
-        Variant(datasets.variant_name(REFERENCE, other), REFERENCE, other)
-    ]
+    other = Variant.of(f"{REFERENCE}:removal={removal}", {"progress": False})
     ruled = is_covered(classifier)
-    for name, (method, options, _) in COMPARED.items():
-        if ruled or not METHODS[method].rules:
-            found.append(Variant(name, method, options))
+    compared = [each for each in COMPARED.values() if ruled or not METHODS[each.method].rules]
+    found: list[Variant | LayerSweep] = [other, *compared]
     if not ruled:
         return found
     lrp = at_every_readout(*LRP, model=classifier.model)
@@ -79,10 +72,10 @@ def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settin
 
 def label(name: str, readout: str = "") -> str:
     """Return what tables call a method, at a read-out if it has one."""
-    method, _, addition = COMPARED.get(name, (name, {}, ""))
+    method = name.partition(" ")[0] if name in COMPARED else name
     place = f", {NAMES.get(readout, readout)}" if name in LRP and readout else ""
     own = METHODS[method].label if method in METHODS else name  # another tool's has no label
-    return own + addition + place
+    return own + _ADDED.get(name, "") + place
 
 
 def call(name: str, readout: str, units: str = "token") -> str:
@@ -92,10 +85,10 @@ def call(name: str, readout: str, units: str = "token") -> str:
     """
     if name not in {*COMPARED, *METHODS}:
         return name
-    method, options, _ = COMPARED.get(name, (name, {"readout": readout}, ""))
-    options = options if units == "token" else {**options, "units": units}
+    variant = COMPARED.get(name) or Variant(name, name, {"readout": readout})
+    options = {**variant.options, **({} if units == "token" else {"units": units})}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
-    return f'lrp.attribute(clf, inputs, "{method}"{given})'
+    return f'lrp.attribute(clf, inputs, "{variant.method}"{given})'
 
 
 def settings(**sizes: Any) -> Settings:
@@ -145,8 +138,7 @@ class Audited(Run):
         """
         if name in self.tools:
             return self._prices.get(name, math.nan)
-        method, options, _ = COMPARED.get(name, (name, {}, ""))
-        return METHODS[method].passes(tokens, options)
+        return (COMPARED.get(name) or Variant(name, name)).passes(tokens)
 
     def maps(self) -> pd.DataFrame:
         """Return the maps of LOO and the judged ones as `experiments.frame.read_maps` does.

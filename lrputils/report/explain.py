@@ -21,8 +21,7 @@ from lrputils.model.units import Span, Word, check_units, narrowed
 from lrputils.progress import bar
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.shapley import shapley_values
-from lrputils.report.heatmap import Heatmap, Heatmaps
-from lrputils.report.words import WordMaps, named
+from lrputils.report.heatmap import Heatmap, Heatmaps, named
 
 DEFAULT = "loo", "attnlrp"
 _CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
@@ -174,7 +173,7 @@ def _explain(
         answered = inputs["answer_mask"][0].tolist()
         tokens = [t for t, inside in zip(inputs.tokens[0], answered, strict=True) if inside]
         for token, scores in zip(tokens, token_maps, strict=False):
-            shown.of_answer.append(WordMaps(shown.tokens, {token: scores}, words=shown.words))
+            shown.of_answer.append(Heatmap(shown.tokens, {token: scores}, words=shown.words))
             shown.of_answer[-1].special = shown.special
     if replies:
         end = ", cut where it grew long" if cut else ""

@@ -1,9 +1,9 @@
 """Ray shares out the parts of a run: over the cores or GPUs of one machine, or over a cluster.
 
-A worker is an actor with the model in its memory. It is sent a part's texts and sends back its
-rows, which the driver writes; so there is no shared folder, and a killed driver goes on as a run
-without Ray does. Whoever joins the cluster is given work, and what a lost worker had is given to
-another.
+A part is a task. A process that runs one keeps the model for its next; the rows come back to the
+driver, which writes them, so that there is no shared folder, and a killed driver goes on as a run
+without Ray does. That whoever joins the cluster is given work, and another what a lost process had,
+is Ray's.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any
@@ -26,28 +26,32 @@ from lrputils.model.chats import Prompt
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.runs.parts import Here, Measure, Measured, Part, versions
 
-_TRIES = 3  # how often a part may take its worker with it
+_TRIES = 3  # how often a part may take its process with it
 _LOOK = 5.0  # seconds between two looks at what the cluster has
 
 
-class _Worker:
-    """A process of the cluster."""
+@cache
+def _load(
+    place: str | None, device: str, prompt: Prompt | None, wanted: tuple[tuple[str, Any], ...]
+) -> Classifier:
+    """Return the model, which a process of the cluster loads once; refuse another than `wanted`."""
+    classifier = load_classifier(place, device=device)
+    classifier = classifier.zero_shot(*prompt) if prompt else classifier
+    own = {**classifier.parts, **versions(classifier.device.type)}
+    if other := [name for name, value in wanted if own.get(name) != value]:
+        raise ValueError(
+            f"a worker finds another model as {place!r}, or other code, with other "
+            f"{', '.join(other)}: put the same files there on every machine"
+        )
+    return classifier
 
-    def load(
-        self, place: str | None, device: str, prompt: Prompt, wanted: Mapping[str, Any]
-    ) -> None:
-        classifier = load_classifier(place, device=device)
-        self.classifier = classifier.zero_shot(*prompt) if prompt else classifier
-        own = {**self.classifier.parts, **versions(self.classifier.device.type)}
-        if other := [name for name in own if own[name] != wanted[name]]:
-            raise ValueError(
-                f"a worker finds another model as {place!r}, or other code, with other "
-                f"{', '.join(other)}: put the same files there on every machine"
-            )
 
-    def measure(self, measure: Measure, part: Part) -> tuple[Mapping[str, pd.DataFrame], float]:
-        began = time.monotonic()
-        return measure(self.classifier, part), time.monotonic() - began
+def _measure(
+    measure: Measure, model: tuple[Any, ...], part: Part
+) -> tuple[Mapping[str, pd.DataFrame], float]:
+    """Return a part's rows, and the seconds that they took."""
+    classifier, began = _load(*model), time.monotonic()
+    return measure(classifier, part), time.monotonic() - began
 
 
 @dataclass(frozen=True)
@@ -74,41 +78,30 @@ class Ray(Here):
     def __call__(self, classifier: Classifier, measure: Measure, parts: Iterable[Part]) -> Measured:
         """Yield each part with its rows and seconds as it is done, in any order."""
         place = self.model and (os.path.abspath(self.model) if is_path(self.model) else self.model)
-        todo, lost = iter(parts), Counter[int]()
+        todo = iter(parts)
+        running: dict[Any, Part] = {}
         with self._connected() as ray:
-            gpus, running = int(self._gpus(ray)), {}  # what is awaited → worker, its part or None
+            gpus = int(self._gpus(ray))
             wanted = {**classifier.parts, **versions("cuda" if gpus else "cpu")}
-            start = ray.remote(_Worker).options(num_cpus=1, num_gpus=gpus).remote
-            ahead = [*islice(todo, 1)]
-            while ahead or any(part for _, part in running.values()):
-                idle = self._count(ray) - len(running)
-                loading = sum(part is None for _, part in running.values())
-                ahead += islice(todo, max(0, idle + loading - len(ahead)))
-                for _ in range(min(idle, len(ahead) - loading)):
-                    worker = start()
-                    loads = worker.load.remote(place, self.device, classifier.prompt, wanted)
-                    running[loads] = worker, None
+            model = place, self.device, classifier.prompt, tuple(wanted.items())
+            # By default a process ends with its task where that has a GPU, and the model with it.
+            how = {"num_cpus": 1, "num_gpus": gpus, "max_calls": 0, "max_retries": _TRIES - 1}
+            start = partial(ray.remote(**how)(_measure).remote, ray.put(measure), model)
+            while True:
+                for part in islice(todo, max(0, self._count(ray) + 1 - len(running))):
+                    running[start(part)] = part
+                if not running:
+                    return
                 for answer in ray.wait([*running], timeout=_LOOK)[0]:
-                    worker, part = running.pop(answer)
+                    part = running.pop(answer)
                     try:
                         result = ray.get(answer)
                     except ray.exceptions.RayTaskError as error:
                         raise error.cause from None
-                    except ray.exceptions.RayError as error:  # the worker is gone
-                        number = -1 if part is None else part.number
-                        lost[number] += 1
-                        if lost[number] == _TRIES:
-                            doing = f"at part {number}" if part else "while they loaded the model"
-                            said = f"{_TRIES} workers died {doing}, of memory perhaps: {error}"
-                            raise ValueError(said) from error
-                        ahead += [part] if part else []
-                        continue
-                    if part:
-                        yield part, *result
-                    ahead = ahead or [*islice(todo, 1)]
-                    if ahead:
-                        part = ahead.pop(0)
-                        running[worker.measure.remote(measure, part)] = worker, part
+                    except ray.exceptions.RayError as error:  # its process is gone
+                        died = f"{_TRIES} workers died at part {part.number}"
+                        raise ValueError(f"{died}, of memory perhaps: {error}") from error
+                    yield part, *result
 
     def kind(self, classifier: Classifier) -> str:
         """Return the kind of device that workers have."""
@@ -130,6 +123,8 @@ class Ray(Here):
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report over the network
+        # Else a part for which memory is short would be tried without end.
+        os.environ.setdefault("RAY_task_oom_retries", str(_TRIES - 1))
         import ray
 
         here = {"include_dashboard": False, "object_store_memory": 2**28}

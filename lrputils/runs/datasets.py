@@ -25,7 +25,7 @@ from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
 from lrputils.runs import parts
-from lrputils.runs.parts import Facts, Here, Part
+from lrputils.runs.parts import Here, Part
 from lrputils.runs.results import Recording, compact, hardware, revision
 from lrputils.runs.settings import Settings
 from lrputils.study.evaluation import REFERENCE, evaluate, variants_of
@@ -85,18 +85,18 @@ def evaluate_dataset(
     asked = settings.asked(classifier, variants)
     named, engine = files(asked), engine or Here()
     options = {**(parameters or {}), **asdict(settings)}
-    facts = Facts(
-        model={"name": classifier.name, **classifier.parts},
-        data={"name": texts.name, "identity": texts.identity},
-        options={name: value for name, value in options.items() if name not in _GROWING},
-        versions=parts.versions(engine.kind(classifier)),
-        told={
+    facts = {
+        "model": {"name": classifier.name, **classifier.parts},
+        "data": {"name": texts.name, "identity": texts.identity},
+        "options": {name: value for name, value in options.items() if name not in _GROWING},
+        "versions": parts.versions(engine.kind(classifier)),
+        "told": {
             "command": command,
             "date": datetime.now(UTC).date().isoformat(),
             "revision": revision(),
             "hardware": hardware(classifier.device),
         },
-    )
+    }
     there = parts.count(out) if parts.agree(out, facts) else 0
     for name, variant in named.items():
         others = {path.stem for path in out.glob(f"{parts.ROWS}/*/{name[:-9]}-*.parquet")}
@@ -179,12 +179,6 @@ def measure_part(
         maps = maps[maps.readout == variant.label.readout]
         by_name[name] = maps.assign(method=method, options=options)
     return by_name
-
-
-def variant_name(method: str, options: Mapping[str, Any]) -> str:
-    """Return a variant's name, a method with options; rows have them in columns of their own."""
-    texts = (f"{name}={value}" for name, value in options.items() if name != "progress")
-    return " ".join([method, ", ".join(texts)]).strip()
 
 
 def read(out: str | Path) -> Recording:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -84,36 +84,18 @@ class Here:
             yield part, rows, time.monotonic() - began
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Of what and by what rows are measured: runs whose facts differ are never mixed.
+# Of what and by what rows are measured, as `run.json` says it. `model` and `data`: their `name`,
+# and all that decides the rows (see `Classifier.parts`); `options`: what else does, as JSON can
+# hold it; `versions`: of the code; `told`: what is kept for readers, the command, the date, …
+Facts = Mapping[str, Mapping[str, Any]]
 
-    Attributes:
-        model: `name`, and all that decides its maps: see `Classifier.parts`.
-        data: `name` and `identity` of the texts.
-        options: what else decides the rows, as JSON can hold it.
-        versions: of the code, see `versions`.
-        told: what is kept for readers: the command, the date, …
-    """
 
-    model: Mapping[str, Any]
-    data: Mapping[str, Any]
-    options: Mapping[str, Any]
-    versions: Mapping[str, str]
-    told: Mapping[str, Any]
-
-    @property
-    def deciding(self) -> dict[str, Any]:
-        """All that must be the same, by the name that a message calls it by."""
-        model, data = dict(self.model), dict(self.data)
-        del model["name"], data["name"]
-        model["weights"], data["texts"] = model.pop("identity"), data.pop("identity")
-        return json.loads(json.dumps({**model, **data, **self.options, **self.versions}))
-
-    @property
-    def digest(self) -> str:
-        """The run's name in its parts."""
-        return digest(self.deciding)
+def deciding(facts: Facts) -> dict[str, Any]:
+    """Return all that must be the same in a run, by the name that a message calls it by."""
+    model, data = dict(facts["model"]), dict(facts["data"])
+    del model["name"], data["name"]
+    model["weights"], data["texts"] = model.pop("identity"), data.pop("identity")
+    return json.loads(json.dumps({**model, **data, **facts["options"], **facts["versions"]}))
 
 
 @cache
@@ -174,7 +156,13 @@ def measure_parts(
     with bar(not quiet, **how) as shown:
         todo = _missing(out, facts, texts, names, size, first, shown.update)
         for part, rows, seconds in (engine or Here())(classifier, measure, todo):
-            _sign(out, facts, signed)
+            if not agree(out, facts):  # `run.json` is there before the first rows
+                if signed:
+                    raise OSError(
+                        f"{out} was moved or removed while it was written: give the command again"
+                    )
+                with disk_told(out):
+                    write_json(out / RUN, facts)
             signed = True
             for name in part.missing:
                 told = _label(facts, part.texts) | {"seconds": seconds / len(part.missing)}
@@ -219,7 +207,7 @@ def _label(facts: Facts, texts: Texts) -> dict[str, Any]:
     """Return what a file of a part is known by: its run and its texts, answers left out."""
     asked = [getattr(text, "prompt", text) for text in texts]
     held = [asked, texts.ids, texts.labels]
-    return {"run": facts.digest, "texts": digest(held), "count": len(texts)}
+    return {"run": digest(deciding(facts)), "texts": digest(held), "count": len(texts)}
 
 
 def agree(out: Path, facts: Facts) -> bool:
@@ -232,7 +220,8 @@ def agree(out: Path, facts: Facts) -> bool:
     if out.is_file():
         raise ValueError(f"{out} is a file: name a folder")
     try:
-        there = Facts(**read_json(writable(out) / RUN))
+        there = read_json(writable(out) / RUN)
+        old, new = deciding(there), deciding(facts)
     except FileNotFoundError:
         if any(out.glob(f"{ROWS}/*/*.parquet")):
             raise ValueError(
@@ -240,14 +229,13 @@ def agree(out: Path, facts: Facts) -> bool:
                 f"remove {out / ROWS}"
             ) from None
         return False
-    except TypeError:
+    except (KeyError, TypeError):
         raise ValueError(f"{out / RUN} is of another program: name another folder") from None
-    old, new = there.deciding, facts.deciding
     if other := [name for name in {**old, **new} if old.get(name) != new.get(name)]:
         told = ", ".join(map(_changed, other, map(old.get, other), map(new.get, other)))
+        model, data = there["model"]["name"], there["data"]["name"]
         raise ValueError(
-            f"{out} holds a run of {there.model['name']!r} on {there.data['name']!r} with other "
-            f"{told}: name another folder"
+            f"{out} holds a run of {model!r} on {data!r} with other {told}: name another folder"
         )
     return True
 
@@ -255,16 +243,6 @@ def agree(out: Path, facts: Facts) -> bool:
 def _changed(name: str, old: Any, new: Any) -> str:
     long = max(len(str(old)), len(str(new))) > 40
     return name if long else f"{name} ({old}, now {new})"
-
-
-def _sign(out: Path, facts: Facts, signed: bool) -> None:
-    """Write `run.json` before the first rows; later see that it is there and still this run's."""
-    if agree(out, facts):
-        return
-    if signed:
-        raise OSError(f"{out} was moved or removed while it was written: give the command again")
-    with disk_told(out):
-        write_json(out / RUN, asdict(facts))
 
 
 def keep(
@@ -335,7 +313,7 @@ def read(out: Path) -> tuple[dict[str, Any], list[pd.DataFrame]]:
         ValueError: a part is damaged, of another run, or lacks what another part has.
     """
     told = read_json(out / RUN)
-    run, seconds, found, names = Facts(**told).digest, 0.0, [], None
+    run, seconds, found, names = digest(deciding(told)), 0.0, [], None
     for folder in sorted(out.glob(f"{ROWS}/part=*")):
         paths = sorted(folder.glob("*.parquet"))
         names = names or {path.name for path in paths}

@@ -37,6 +37,7 @@ from lrputils.study.variants import Label
 _LISTS = "scores", "tokens", "begin", "end"
 # What tokenizers write in front of a piece, or behind a word, that no text has.
 _MARK = re.compile("^(##|[▁Ġ]+|Ċ)|(</w>)$")
+_SPECIAL = re.compile(r"[<\[(].*[>\])]|")  # as "[CLS]" or "</s>"
 _INK = re.compile(r"\S+(?:\s+\S+)*")
 
 
@@ -175,22 +176,18 @@ def _laid(tool_map: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.nda
 
 
 def _spelled(text: str, tokens: Sequence[Any], end: int) -> list[Span | None]:
-    """Find tokens in a text, one after the other; None for those that are not in it."""
+    """Find tokens in a text, one after the other; None for special ones that are not in it."""
     spans: list[Span | None] = []
     for number, token in enumerate(tokens):
         if not isinstance(token, str):
             raise ValueError(f"token {number}, {token!r}, is not the model's")
-        start = end + len(text[end:]) - len(text[end:].lstrip())
-        for plain in (token.strip(), _MARK.sub("", token.strip())):
-            if text[start : start + len(plain)].casefold() == plain.casefold():
-                spans.append((start, start + len(plain)))
-                end = start + len(plain)
-                break
-        else:
-            if re.fullmatch(r"[<\[(].*[>\])]|", token):  # a special one, as "[CLS]" or "</s>"
-                spans.append(None)
-                continue
-            raise ValueError(f"token {number}, {token!r}, is not at {text[start : start + 20]!r}")
+        spellings = token.strip(), _MARK.sub("", token.strip())
+        found = re.compile("|".join(map(re.escape, spellings)), re.IGNORECASE).search(text, end)
+        if found:  # what stands between it and the one before has no score, and is refused
+            end = found.end()
+        elif not _SPECIAL.fullmatch(token):
+            raise ValueError(f"token {number}, {token!r}, is not in {text[end:][:40]!r}")
+        spans.append(found and found.span())
     return spans
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from lrputils.attribution import METHODS, attribute
+from lrputils.mistakes import one_of
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
 from lrputils.model.operations import laid_out
@@ -53,8 +54,8 @@ class Variant:
     def of(cls, text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Variant:
         """Make one of what `METHODS.setting` reads, its options behind the given ones."""
         found, named = METHODS.setting(text)
-        name = " ".join([found.name, *(f"{option}={value}" for option, value in named.items())])
-        return cls(name, found.name, {**options, **named})
+        told = ", ".join(f"{option}={value}" for option, value in named.items())
+        return cls(f"{found.name} {told}".strip(), found.name, {**options, **named})
 
     @property
     def label(self) -> Label:
@@ -93,9 +94,8 @@ class LayerSweep:
     families: Sequence[str] = ABLATIONS
 
     def __post_init__(self) -> None:
-        strays = [family for family in self.families if family not in ABLATIONS]
-        if strays or not self.families:
-            raise ValueError(f"families={list(self.families)} are not among {list(ABLATIONS)}")
+        for family in self.families or ("",):
+            one_of("families", family, ABLATIONS)
 
     def maps(
         self, model: nn.Module, inputs: Inputs, target: Tensor, units: str = "token"

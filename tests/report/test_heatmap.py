@@ -10,8 +10,7 @@ from tokenizers.implementations import (
 
 import lrputils as lrp
 from lrputils.model.units import joined
-from lrputils.report.heatmap import Heatmap
-from lrputils.report.words import named
+from lrputils.report.heatmap import Heatmap, named
 
 TEXT = "The Paella didn't TASTE of café, naïve <b>電影</b>.\nTin"
 WORDS = ["The", "Paella", "didn't", "TASTE", "of", "café", "naïve", "Tin"]

@@ -133,7 +133,7 @@ class TestForms:
 REFUSED = {
     "no map of a text": ({"id": ["0"]}, "text '1' \\('a film.*has none.*column 'id'"),
     "another number": ({"scores": [[1.0] * 4] * 2}, "text '0'.*4 scores are none for each of 11"),
-    "other words": ({"tokens": [["A"], ["a"]], "scores": [[1.0]] * 2}, "token 0, 'A', is not at"),
+    "other words": ({"tokens": [["A"], ["a"]], "scores": [[1.0]] * 2}, "token 0, 'A', is not in"),
     "fewer words": ({"tokens": [["The"], ["a"]], "scores": [[1.0]] * 2}, "nothing scores 'cook"),
     "not finite": ({"scores": [[float("nan")] * 11] * 2}, "text '0'.*score 0 is not finite"),
     "other numbers": ({"tokens": [[1], [2]], "scores": [[1.0]] * 2}, "token 0, 1, is not the mod"),

@@ -16,7 +16,7 @@ from matplotlib.offsetbox import AnchoredOffsetbox, DrawingArea, HPacker, TextAr
 from matplotlib.textpath import TextToPath
 
 from lrputils.report.figures.style import COLORS, Drawing
-from lrputils.report.words import AGAINST, FOR, WordMaps, visible
+from lrputils.report.words import AGAINST, FOR, visible
 
 _WIDTH, _MARGIN, _BLANK, _SIZE, _SMALL = 7.0, 11, 4, 11, 10  # inches, and points
 _DEEPEST = 0.55  # the ink stays legible on the deepest
@@ -31,8 +31,8 @@ _DARK = (
 )
 
 
-def picture(shown: WordMaps, kind: str) -> bytes:
-    """Return the picture as ".svg", light or dark as the page around it, or as ".png" on white.
+def picture(shown: Any, kind: str) -> bytes:
+    """Return a `Heatmap` as ".svg", light or dark as the page around it, or as ".png" on white.
 
     It is as high as the text needs: a caption, and for each map its name, words and note. A letter
     that no font of this machine has is a box with its number.
@@ -52,7 +52,7 @@ def picture(shown: WordMaps, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def _parts(shown: WordMaps) -> Iterator[VPacker]:
+def _parts(shown: Any) -> Iterator[VPacker]:
     """Everything from the top to the bottom: what stands above the maps, the maps, the legend."""
     fonts = _fonts(shown)
     look = {"color": COLORS["ink"], "family": fonts, "parse_math": False, "size": _SIZE}
@@ -69,7 +69,7 @@ def _parts(shown: WordMaps) -> Iterator[VPacker]:
             yield VPacker(children=parts, pad=0, sep=6, align="left")
 
 
-def _lines(shown: WordMaps, name: str, look: dict[str, Any]) -> Iterator[HPacker]:
+def _lines(shown: Any, name: str, look: dict[str, Any]) -> Iterator[HPacker]:
     """The text in a map's colours, in lines as wide as the picture."""
     size = partial(_points, family=look["family"])
     for line in shown.lines(name, 72 * _WIDTH - 2 * _MARGIN, size):
@@ -91,7 +91,7 @@ def _points(text: str, family: list[str]) -> float:
     return wide + _BLANK * text.startswith(" ")
 
 
-def _fonts(shown: WordMaps) -> list[str]:
+def _fonts(shown: Any) -> list[str]:
     """The default font, and those installed that have the letters which it lacks."""
     chosen = [_FONT]
     lacking = set("".join(visible(word.text) for word in shown.words))
