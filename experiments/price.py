@@ -20,9 +20,9 @@ from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_fig
 from lrputils.stats import Array
 from lrputils.study.agreement import WORDS, agreement, over_texts
 
-CP_LRP, ATTN_LRP, ATTENTION = "CP-LRP", "AttnLRP", "attention × gradient"
-ONE, HALVES, BOTH = "mask gradient", "half-removal", "mask gradient + half-removal"
-THREE, SIX, HALF, LOO = "three exact passes", "six exact passes", "half of LOO", "LOO"
+CP_LRP, ATTN_LRP, ATTENTION = "CP-LRP", "AttnLRP", "Attention × gradient"
+ONE, HALVES, BOTH = "Mask gradient", "Half-removal", "Nine-pass map"
+THREE, SIX, HALF, LOO = "Three exact passes", "Six exact passes", "Half of LOO", "LOO"
 TEXT = ["model", "data", "id"]
 # A map's name → method and options of `lrputils.attribute`.
 WAYS = {
@@ -50,8 +50,8 @@ _RECORDED = {
 }
 # What the picture joins by a line, with the method whose colour it has; LRP is a mark of its own.
 _LINES = {
-    "mask gradient, then half-removal": ("mask-gradient", [ONE, HALVES, BOTH]),
-    "mask gradient, then exact passes": ("loo", [ONE, THREE, SIX, HALF, LOO]),
+    "Mask gradient, then half-removal": ("mask-gradient", [ONE, HALVES, BOTH]),
+    "Mask gradient, then exact passes": ("budgeted-loo", [ONE, THREE, SIX, HALF, LOO]),
 }
 LRP = {ATTN_LRP: ("attnlrp", "^"), CP_LRP: ("cp-lrp", "v")}
 # Data → the panel; "reviews" are those that come with the package.
@@ -168,6 +168,9 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
             axis.vlines(line.passes, line.low, line.high, color=look["color"], lw=2, alpha=0.5)
             shape = {"marker": "o", "ls": "-"} if method == "mask-gradient" else {"marker": "s"}
             axis.plot(line.passes, line.value, ms=4.5, lw=1.4, **shape, **look)
+        if LOO in panel.index:
+            end = panel.loc[LOO]
+            axis.plot(end.passes, end.value, "s", color=COLORS["ink"], ms=4.5, label=LOO)
         for shift, (name, (method, mark)) in zip((0.9, 0.8), LRP.items(), strict=True):
             if name in panel.index:
                 row, colour = panel.loc[name], COLORS[METHODS[method].colour]

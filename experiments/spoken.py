@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from lrputils import stats
 from lrputils.attribution import METHODS
 from lrputils.runs.results import load
+from lrputils.study.agreement import EVERY, WORDS, agreement, compare
 
 MODELS = {"smollm2": "SmolLM2, 30 × 576", "gemma3": "Gemma 3, 18 × 640"}
 # What is removed → its recordings. LOO by deletion of the questions was recorded later.
@@ -16,7 +19,8 @@ UNITS = {
     "reviews": ["imdb"],
     "words": ["words"],
 }
-HALVES = "half-removal"
+HALVES = "Half-removal"
+USUAL, CURVES = "own tokens, difference of labels", "Δ, in logits"
 ONLY_FIRST = "LOO's first and no other"
 _NAMES = {"loo": "LOO", "deleted": "LOO by deletion", "halves": HALVES}
 _NAMES |= {"surrogate": "surrogate of 64 passes"}
@@ -68,6 +72,40 @@ def describe_prompted(maps: pd.DataFrame) -> pd.DataFrame:
             "passes": 1 + float(np.mean(parts)),
         }
     return pd.DataFrame.from_dict(found, orient="index").astype({"sentences": int})
+
+
+def compare_choices(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], pd.DataFrame]:
+    """Compare pairs of maps of the prompted models, over own tokens and with one choice changed.
+
+    Args:
+        pairs: of methods, the first less the second.
+
+    Returns:
+        pair → a row a model and choice, as of `lrputils.study.agreement.compare`: the mean
+        difference of r with leave-one-out, or of Δ. A choice without the pair is left out.
+    """
+    maps = read_prompted()
+    own = agreement(maps, [WORDS])
+    exact = read_prompted("-delete").query("method == 'loo'").assign(removal="attention-mask")
+    by_deletion = pd.concat([exact, maps[maps.method.isin(["attnlrp", "cp-lrp", "mask-gradient"])]])
+    curves = read_prompted("-curves")
+    rows = {
+        USUAL: own,
+        "all tokens of the prompt": agreement(maps, [EVERY]),
+        "one label's logit": agreement(read_prompted("-outputs", "logit"), [WORDS]),
+        "its log-probability": agreement(read_prompted("-outputs", "log-probability"), [WORDS]),
+        "LOO by deletion": agreement(by_deletion, [WORDS]),
+        CURVES: curves.assign(delta=curves.lerf - curves.morf),
+    }
+    found = {}
+    for pair in pairs:
+        parts = {}
+        for choice, r in rows.items():
+            if {*pair} <= {*r.method}:
+                column = "delta" if choice == CURVES else "r"
+                parts[choice] = compare(r, *pair, "model", column=column)
+        found[pair] = pd.concat(parts).swaplevel().loc[[*MODELS.values()]]
+    return found
 
 
 def read_answers(unit: str) -> pd.DataFrame:

@@ -451,6 +451,8 @@ class TestSentences:
         every = compare(rows, "attnlrp", "cp-lrp", by).lead.unstack()
         assert (every["word"] == 1).all()
         assert (every.drop(columns="word") == 0).all(axis=None)
+        means = compare(rows, "attnlrp", "cp-lrp", by).value.unstack()
+        assert (means.drop(columns="word") < 0).all(axis=None)
 
     @pytest.mark.parametrize("model", [MINI, FULL])
     def test_closing_the_keys_repairs_as_much_as_closing_the_softmax(self, model):
@@ -975,14 +977,25 @@ class TestLanguageModels:
         return gap.agg(lambda some: int(stats.leads(some)))
 
     def test_over_own_tokens_both_models_have_one_order(self):
-        table = self.shown("tab-language")
+        pairs = self.shown("tab-language").filter(like=" lead")
         for name in (self.smollm, self.gemma):
-            leading = table.leads[name]
-            assert leading["Mask gradient − AttnLRP"] == "Mask gradient"
-            assert leading["AttnLRP − CP-LRP"] == "AttnLRP"
+            assert (pairs.loc[[(name, spoken.USUAL)]] == 1).all(axis=None)
             r = self.shown("fig-language").value.loc[""].loc[name]
             assert r.is_monotonic_decreasing
             assert (r.idxmax(), r.idxmin()) == (spoken.HALVES, "Gradient × input")
+
+    def test_the_table_of_choices_has_these_leads(self):
+        table = self.shown("tab-language")
+        mask, lrps = "Mask gradient − AttnLRP lead", "AttnLRP − CP-LRP lead"
+        assert [*table.index[table[mask] != 1]] == [
+            (self.smollm, "all tokens of the prompt"),
+            (self.gemma, spoken.CURVES),
+        ]
+        assert (table[mask] != 0).all()
+        one = [
+            name for name in table.index if name[1] in ("one label's logit", "its log-probability")
+        ]
+        assert table.loc[one, lrps].to_list() == [0, 1, 0, 0]
 
     def test_gemma_calls_every_sentence_positive(self):
         table = self.shown("tab-prompted")
@@ -1110,6 +1123,7 @@ class TestAudit:
         assert stats.estimate(r["halves"]).low > answers.TRACKS
         drawn = self.shown("fig-audit-methods").value.droplevel([0, 1])
         assert drawn.filter(like="(3)").idxmax() == "Mask gradient (3)"
+        assert drawn.filter(like="(6)").idxmax() == "Three exact passes (6)"
 
     def test_the_appendix_says_the_package_s_numbers(self):
         page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")

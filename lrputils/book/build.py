@@ -158,19 +158,22 @@ class _NumberTables(SphinxTransform):
 
 
 class _NameFolds(SphinxTransform):
-    """Say on the bar of a folded cell what is in it, where it is parameters or imports."""
+    """Say on the bar of a cell whose code is folded what is in it, unless the cell says it."""
 
     default_priority = 200
 
     def apply(self, **kwargs: Any) -> None:
         """Name each such bar."""
         for cell in self.document.findall(nodes.container):
-            if "prompt_show" not in cell:
-                continue
-            if "parameters" in cell["cell_metadata"]["tags"]:
-                cell["prompt_show"] = "Parameters of this page"
-            elif cell.astext().startswith(("import ", "from ")):
-                cell["prompt_show"] = "Imports"
+            told = cell.get("cell_metadata", {}).get("mystnb") or {}
+            if cell.get("hide_mode") == "input" and "code_prompt_show" not in told:
+                kind = told.get("figure", {}).get("name", "").partition("-")[0]
+                name = {"fig": "Code of the figure", "tab": "Code of the table"}.get(kind, "Code")
+                if "parameters" in cell["cell_metadata"]["tags"]:
+                    name = "Parameters of this page"
+                elif cell.astext().startswith(("import ", "from ")):
+                    name = "Imports"
+                cell["prompt_show"] = name
 
 
 def _describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell
 
 from lrputils.mistakes import plainly
 from lrputils.runs.folders import atomic_write
@@ -26,6 +27,12 @@ METADATA = {
 # {role}`text`, or {role}`text <target>`
 _ROLE = re.compile(r"\{([\w:]+)\}`([^`<]+?)(?:\s*<[^`>]+>)?`")
 _PLAIN = {"cite": "[{}]", "eq": "({})", "numref": "[{}]", "prf:ref": "[{}]"}
+# A fence, {directive}, its title, options, and what it holds; a label before a heading.
+_DIRECTIVE = re.compile(
+    r"^(`{3,}|:{3,})\{([\w:-]+)\} *([^\n]*)\n((?::[\w-]+:[^\n]*\n)*)\n?(.*?)\n\1[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+_LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
 
 
 def read_text(path: Path) -> NotebookNode:
@@ -56,7 +63,8 @@ def without_traces(notebook: NotebookNode) -> NotebookNode:
 def without_roles(notebook: NotebookNode) -> NotebookNode:
     """Say, in place, in plain Markdown what roles say that only the book's pages know.
 
-    A reference becomes its text, a glued fact its value, as the cells of `bind` left it.
+    A reference becomes its text, a glued fact its value, as the cells of `bind` left it; a
+    directive becomes its name in bold and what it holds, and a caption stands below its figure.
     """
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     glued = {
@@ -73,10 +81,29 @@ def without_roles(notebook: NotebookNode) -> NotebookNode:
             return format(ast.literal_eval(glued[name]), form)
         return _PLAIN.get(kind, "{}").format(text)
 
+    cells = []
     for cell in notebook.cells:
+        cells.append(cell)
         if cell.cell_type == "markdown":
-            cell.source = _ROLE.sub(plain, cell.source)
+            cell.source = _ROLE.sub(plain, _DIRECTIVE.sub(_written_out, cell.source))
+            cell.source = _LABEL.sub("", cell.source)
+        elif caption := cell.metadata.get("mystnb", {}).get("figure", {}).get("caption"):
+            cells.append(new_markdown_cell(f"*{_ROLE.sub(plain, caption)}*"))
+    notebook.cells = cells
     return notebook
+
+
+def _written_out(directive: re.Match[str]) -> str:
+    """A directive in plain Markdown."""
+    _, kind, title, _, body = directive.groups()
+    if kind == "table":
+        return f"{body}\n\n*{title}*"
+    if kind == "solution":
+        return f"<details><summary>Solution</summary>\n\n{body}\n\n</details>"
+    name = kind.removeprefix("prf:").capitalize()
+    if kind == "admonition":
+        name, title = title, ""
+    return f"**{name}{title and f' ({title})'}.** {body}"
 
 
 def write_notebook(notebook: NotebookNode, path: Path) -> None:

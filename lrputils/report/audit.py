@@ -21,7 +21,7 @@ from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report import audit_sentences as sentences
-from lrputils.report.audit_plan import Audited, call, gates, judged, label
+from lrputils.report.audit_plan import LRP, Audited, call, gates, judged, label
 from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import NAMES, Drawing
@@ -79,7 +79,9 @@ class Audit:
         return [sentences.of_tool(name, tool) for name, tool in self.tools.items()]
 
     def __str__(self) -> str:
-        lines = [sentences.of_verdict(self.verdict), "", *self.of_tools()]
+        ruled = judged(self.run) == LRP
+        answer = sentences.headline(self.verdict, ruled=ruled, sound=self.sound)
+        lines = [f"{answer} {sentences.of_verdict(self.verdict)}", "", *self.of_tools()]
         for cost, lead in self.leads.items():
             lines.append(f"up to {cost:g} passes: {sentences.of_lead(lead)}")
         lines += ["", sentences.of_conventions(self.conventions)]

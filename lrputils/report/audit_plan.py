@@ -28,20 +28,19 @@ from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 
 LRP = ("attnlrp", "cp-lrp")
-# What is compared at its cost beside AttnLRP and CP-LRP, and what is added to its label.
+# What is compared at its cost beside AttnLRP and CP-LRP, and what tables call it.
 _COMPARED = {
-    "grad-x-input": "",
-    "attention-x-grad": "",
-    "mask-gradient": "",
-    "mask-gradient:groups=2": ", 2 groups",
-    "mask-gradient:groups=2:with_open=True": ", one pass + 2 groups",
-    "mask-gradient:groups=4:with_open=True": ", one pass + 4 groups",
-    "ig:steps=8": ", 8 steps",
-    "budgeted-loo:budget=0.25": ", a quarter",
-    "budgeted-loo:budget=0.5": ", a half",
+    "grad-x-input": METHODS["grad-x-input"].label,
+    "attention-x-grad": METHODS["attention-x-grad"].label,
+    "mask-gradient": METHODS["mask-gradient"].label,
+    "mask-gradient:groups=2": "Half-removal",
+    "mask-gradient:groups=2:with_open=True": "Nine-pass map",
+    "ig:steps=8": "Integrated Gradients, 8 steps",
+    "budgeted-loo:budget=9": "Budgeted LOO, 9 passes",
+    "budgeted-loo:budget=0.5": "Budgeted LOO, a half",
 }
 COMPARED = {variant.name: variant for variant in map(Variant.of, _COMPARED)}
-_ADDED = dict(zip(COMPARED, _COMPARED.values(), strict=True))
+_LABELS = dict(zip(COMPARED, _COMPARED.values(), strict=True))
 GRADIENTS = ("ig steps=8", "grad-x-input")  # judged in place of `LRP` where a model has no rules
 # A float32 sum of a batch of another shape differs in the last digits.
 _ROUNDING = 1e-4
@@ -72,10 +71,9 @@ def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settin
 
 def label(name: str, readout: str = "") -> str:
     """Return what tables call a method, at a read-out if it has one."""
-    method = name.partition(" ")[0] if name in COMPARED else name
     place = f", {NAMES.get(readout, readout)}" if name in LRP and readout else ""
-    own = METHODS[method].label if method in METHODS else name  # another tool's has no label
-    return own + _ADDED.get(name, "") + place
+    known = METHODS[name].label if name in METHODS else name  # another tool's has no label
+    return _LABELS.get(name, known) + place
 
 
 def call(name: str, readout: str, units: str = "token") -> str:

@@ -56,17 +56,20 @@ def _order(verdict: Verdict) -> str:
     """Which of the two judged methods is ahead, at each read-out if there are several."""
     if verdict.r.used < FEWEST:
         names = " and ".join(verdict.table.index.unique(0)[:2])
-        return (
-            f"Which of {names} is ahead, {verdict.r.used} texts do not say: {FEWEST} are the least."
-        )
+        return f"Which of {names} leads, {verdict.r.used} texts do not say: {FEWEST} are the least."
     first, second, _ = verdict.table.index.unique(0)
     gaps = verdict.table.loc["difference"]
-    sides = gaps["lead"].map({1: first, -1: second, 0: "neither"})
+    said = {1: f"{first} leads {second}", -1: f"{second} leads {first}"}
+    sides = gaps["lead"].map(said | {0: f"neither {first} nor {second} leads"})
     if len(gaps) == 1:
-        return f"Of the two, {sides.iloc[0]} is ahead."
+        return _capital(sides.iloc[0]) + "."
     places = {name: map(_named, part.index) for name, part in sides.groupby(sides, sort=False)}
-    parts = [f"{name} is ahead at {', '.join(there)}" for name, there in places.items()]
-    return f"Of the two, {'; '.join(parts)}."
+    parts = [f"{name} at {', '.join(there)}" for name, there in places.items()]
+    return _capital("; ".join(parts)) + "."
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def of_lead(lead: Lead) -> str:
@@ -120,7 +123,7 @@ def of_tool(name: str, tool: Tool) -> str:
 
 
 def of_conventions(found: Sensitivity) -> str:
-    """How often each of the two is ahead, and which choice alone reverses their order."""
+    """How often each of the two leads, and which choice alone reverses their order."""
     first, second = found.names
     signs = found.every["lead"]
     turning = []
@@ -128,13 +131,13 @@ def of_conventions(found: Sensitivity) -> str:
         alone = signs.unstack(choice)
         if ((alone.min(axis=1) < 0) & (alone.max(axis=1) > 0)).any():
             turning.append(choice)
-    told = (
-        "No choice alone can reverse the order" if signs.any() else "There is no order to reverse"
-    )
+    if not signs.any():
+        return f"Under none of {len(signs)} combinations of conventions does either lead."
+    told = "No choice alone can reverse the order"
     if turning:
         told = f"Reversed by one choice alone: {', '.join(turning)}"
     return (
-        f"Over {len(signs)} combinations of conventions {first} is ahead in "
+        f"Over {len(signs)} combinations of conventions {first} leads in "
         f"{(signs > 0).mean():.0%} and {second} in {(signs < 0).mean():.0%}; the rest is "
         f"undecided. {told}."
     )

@@ -136,13 +136,13 @@ class Answer:
         Args:
             text: with {name} or {name:.2f} where a fact goes; line breaks are blanks, an empty line
                 begins a paragraph.
-            own: what the chapter says of a reader's own run, a paragraph of its own; "" if nothing.
+            own: what the chapter says of a reader's own run, its first paragraph; "" if nothing.
             facts: as of `bind`; texts are shown as they are written.
         """
         known = dict(_flat(facts))
         shown = {k: escaped(v) if isinstance(v, str) else v for k, v in known.items()}
         paragraphs = [" ".join(part.split()) for part in text.format(**shown).split("\n\n")]
-        whole = "\n\n".join([*paragraphs, own]).strip()
+        whole = "\n\n".join([own, *paragraphs]).strip()
         self._publish(whole, {"own": own}, update=True)
         # The tests of outputs compare it here: they cannot see what an earlier cell shows now.
         _publish({ANSWER: {"text": whole, "facts": known}})

@@ -50,9 +50,9 @@ def explain(
 ) -> Heatmap | Heatmaps:
     """Explain what a classifier makes of one text, or a language model says to it; or of several.
 
-    Under each map stands a sentence on how far it tracks LOO on this text: Pearson's r over the
-    tokens that are not special, what size of r the map's own scores reach in one of twenty random
-    orders, and whether the two name the same word first. All of it is about this text alone.
+    Under each map stands a sentence on how far it agrees with LOO on this text: Pearson's r over
+    the tokens that are not special, what size of r the map's own scores reach in one of twenty
+    random orders, and whether the two name the same word first. All of it is about this text alone.
 
     Args:
         classifier: a `Classifier`, what `load_classifier` takes (a folder, a name on the hub), or
@@ -253,7 +253,7 @@ def tracking(
     words: Sequence[Word],
     unit: str = "token",
 ) -> str:
-    """Say in a sentence or two how far a map tracks LOO on a text.
+    """Say in a sentence or two how far a map agrees with LOO on a text.
 
     Args:
         scores: the map, `(tokens,)`.
@@ -264,8 +264,8 @@ def tracking(
     """
     if loo is None:
         return (
-            f"How far it tracks LOO was not measured: above {_CHEAP} tokens LOO has to be asked "
-            "for."
+            f"How far it agrees with LOO was not measured: above {_CHEAP} tokens LOO has to be "
+            "asked for."
         )
     tokens = int(content.sum())
     r = float(stats.pearson(scores, loo, where=content)[0])
@@ -276,9 +276,9 @@ def tracking(
     orders = np.random.default_rng(0).permuted(orders, axis=1)
     by_chance = stats.pearson(orders, np.tile(loo[content], (_SHUFFLES, 1)))
     chance = float(np.quantile(np.abs(by_chance), 0.95))  # of one order in twenty
-    verdict = "On this text it cannot be told from chance whether it tracks LOO"
+    verdict = "On this text it cannot be told from chance whether it agrees with LOO"
     if abs(r) - chance > 0.005:  # more than what the two decimals below can show
-        verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
+        verdict = "Agrees with LOO on this text" if r > 0 else "Runs against LOO on this text"
     value = f"{r:.2f}".replace("-", "−")
     measured = f"r = {value} over {tokens} {unit}s; shuffled, its scores reach {chance:.2f}"
     there = [place for place, word in enumerate(words) if content[list(word.pieces)].any()]

@@ -172,14 +172,46 @@ def wait_for(true, seconds=30):
     return found
 
 
+DIRECTIVES = """(here)=
+See {doc}`chapter 2 <02>` {cite}`katz2025`: {glue:text}`found:.2f`, {glue:text}`name`.
+
+```{prf:definition} A lead
+:label: def-lead
+
+The first *leads*.
+```
+
+````{solution} ex-one
+:class: dropdown
+
+```python
+1
+```
+````"""
+PLAIN = """See chapter 2 [katz2025]: 0.12, x.
+
+**Definition (A lead).** The first *leads*.
+
+<details><summary>Solution</summary>
+
+```python
+1
+```
+
+</details>"""
+
+
 def test_outside_of_the_book_a_notebook_has_plain_markdown(small_book, tmp_path):
     text = small_book.chapter("1")
     bound = "from lrputils.report.display import bind\nbind(found=(0.123, 0.1, 0.2), name='x')"
-    told = "See {doc}`chapter 2 <02>` {cite}`katz2025`: {glue:text}`found:.2f`, {glue:text}`name`."
-    cell = f"\n```{{code-cell}} ipython3\n{bound}\n```\n\n{told}\n"
+    figure = (
+        "---\nmystnb:\n  figure:\n    caption: It is {glue:text}`name`.\n    name: tab-x\n---\n"
+    )
+    cell = f"\n```{{code-cell}} ipython3\n{figure}{bound}\n```\n\n{DIRECTIVES}\n"
     text.write_text(text.read_text() + cell)
     (path,) = execute(small_book, {text.stem: {}}, Execution(quiet=True), tmp_path).values()
-    last = nbformat.read(path, 4).cells[-1]
-    assert last.source == "See chapter 2 [katz2025]: 0.12, x."
+    caption, last = nbformat.read(path, 4).cells[-2:]
+    assert caption.source == "*It is x.*"
+    assert last.source == PLAIN
     (kept,) = execute(small_book, {text.stem: {}}, Execution(quiet=True)).values()
-    assert nbformat.read(kept, 4).cells[-1].source == told
+    assert nbformat.read(kept, 4).cells[-1].source == DIRECTIVES

@@ -44,8 +44,9 @@ def test_no_page_loads_anything_from_elsewhere(site):
 def test_bars_over_parameters_and_imports_say_so(site):
     page = (site / "chapters/03_sst.html").read_text(encoding="utf-8")
     bars = re.findall(r'<p class="collapsed admonition-title">([^<]*)', page)
-    assert bars[:2] == ["Parameters of this page", "Imports"]
+    assert bars[:3] == ["Parameters of this page", "Imports", "How the rows are read"]
     assert bars.count("Imports") == 1
+    assert {"Code of the figure", "Code of the table"} & {*bars}
 
 
 @pytest.mark.parametrize("chapter", BOOK.chapters())

@@ -104,12 +104,14 @@ def test_the_sentence_says_what_was_measured():
     content = np.array([False, *[True] * 7])
     names = words("[CLS]", *"abcdefg")
     said = tracking(loo * 2, loo, content, names)
-    assert re.match(r"Tracks LOO on this text: r = 1.00 over 7 tokens; shuffled, its scores", said)
+    assert re.match(
+        r"Agrees with LOO on this text: r = 1.00 over 7 tokens; shuffled, its scores", said
+    )
     assert said.endswith("Both put “g” first.")
     said = tracking(-loo, loo, content, names)
     assert said.startswith("Runs against LOO on this text: r = −1.00 over 7 tokens")
     said = tracking(np.array([0.0, 5, 1, 1.5, 0.2, 0.9, 1, 1.1]), loo, content, names)
-    assert said.startswith("On this text it cannot be told from chance whether it tracks LOO")
+    assert said.startswith("On this text it cannot be told from chance whether it agrees with LOO")
     assert said.endswith("It puts “a” first, LOO “g”.")
     assert "cannot be compared" in tracking(np.ones(8), loo, content, names)
     assert "cannot be told from chance" in tracking(loo[6:], loo[6:], content[6:], words("f", "g"))
