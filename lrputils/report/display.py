@@ -52,8 +52,8 @@ class _ShownTable:
         # Characters that need no escaping stand for the tags until the rest is escaped.
         tags = {"\x02": "<br><small>", "\x03": "</small>", "\x04": "<b>", "\x05": "</b>"}
         shown = self.rounded(between="{}\x02{}\x03", lead="\x04{}\x05")
-        if shown.index.nlevels == 1:
-            shown = shown.rename_axis(index=None, columns=shown.index.name)
+        corner = shown.index.name if shown.index.nlevels == 1 else None
+        shown = shown.rename_axis(index=[None] * shown.index.nlevels, columns=corner)
         with pd.option_context("display.max_colwidth", None):
             page = shown.to_html(border=0, classes="lrp-table")
         return {
