@@ -14,9 +14,9 @@ from lrputils.study.agreement import over_texts
 
 # Family → a panel's heading, and how much of layer k lies above its place.
 FAMILIES = {
-    "front": ("in all layers below", 0),
-    "back": ("in all layers above", 1),
-    "single": ("in one layer", 0.5),
+    "front": ("CP-LRP in layers 1 to k", 0),
+    "back": ("CP-LRP in layers k to L", 1),
+    "single": ("CP-LRP in layer k", 0.5),
 }
 PAPERS_LAYERS = 12
 _WHICH = ["model", "family", "layer"]

@@ -22,7 +22,8 @@ from lrputils.study.agreement import WORDS, agreement, over_texts
 
 CP_LRP, ATTN_LRP, ATTENTION = "CP-LRP", "AttnLRP", "Attention × gradient"
 ONE, HALVES, BOTH = "Mask gradient", "Half-removal", "Nine-pass map"
-THREE, SIX, HALF, LOO = "Three exact passes", "Six exact passes", "Half of LOO", "LOO"
+THREE, SIX = "Budgeted LOO, 6 passes", "Budgeted LOO, 9 passes"
+HALF, LOO = "Budgeted LOO, a half", "LOO"
 TEXT = ["model", "data", "id"]
 # A map's name → method and options of `lrputils.attribute`.
 WAYS = {
@@ -50,8 +51,8 @@ _RECORDED = {
 }
 # What the picture joins by a line, with the method whose colour it has; LRP is a mark of its own.
 _LINES = {
-    "Mask gradient, then half-removal": ("mask-gradient", [ONE, HALVES, BOTH]),
-    "Mask gradient, then exact passes": ("budgeted-loo", [ONE, THREE, SIX, HALF, LOO]),
+    "Mask gradient, half-removal, nine-pass map": ("mask-gradient", [ONE, HALVES, BOTH]),
+    "Mask gradient, budgeted LOO": ("budgeted-loo", [ONE, THREE, SIX, HALF, LOO]),
 }
 LRP = {ATTN_LRP: ("attnlrp", "^"), CP_LRP: ("cp-lrp", "v")}
 # Data → the panel; "reviews" are those that come with the package.
@@ -189,7 +190,7 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
         axis.set_ylim(min(0.25, means.value.min() - 0.05), 1.05)
     for axis in grid[-1]:
         axis.set_xlabel("forward passes per text")
-    figure.legend_below(2)
+    figure.legend_below(1)
     return figure
 
 

@@ -211,7 +211,7 @@ class TestLayers:
     shown = staticmethod(lambda name: tables("05_layer_ablation")[name].sort_index())
 
     def curve(self, family, label, model):
-        headings = {"front": "in all layers below", "back": "in all layers above"}
+        headings = {"front": "CP-LRP in layers 1 to k", "back": "CP-LRP in layers k to L"}
         return self.shown("fig-ablation").loc[headings[family], label, model]
 
     def test_from_below_r_depends_on_the_model(self):
@@ -725,6 +725,8 @@ class TestYardstick:
         missing = found.loc[[self.label(m) for m in ("loo", "mask-gradient", "grad-x-input")]]
         assert (missing["either of two"] < 0.5).all()
         assert (missing["score, either of two"].abs() < 0.02).all()
+        mask = found.loc[self.label("mask-gradient"), kinds]
+        assert (mask < found.loc[self.label("loo"), kinds])[["one token", "both of two"]].all()
         assert (found.loc[self.label("shapley"), kinds] == 1).all()
         finding = [self.label(m) for m in ("attnlrp", "cp-lrp", "ig", "rollout")]
         assert found.loc[finding, kinds].min(axis=None) > 0.8
@@ -1127,7 +1129,7 @@ class TestAudit:
         assert stats.estimate(r["halves"]).low > answers.TRACKS
         drawn = self.shown("fig-audit-methods").value.droplevel([0, 1])
         assert drawn.filter(like="(3)").idxmax() == "Mask gradient (3)"
-        assert drawn.filter(like="(6)").idxmax() == "Three exact passes (6)"
+        assert drawn.filter(like="(6)").idxmax() == "Budgeted LOO, 6 passes (6)"
 
     def test_the_appendix_says_the_package_s_numbers(self):
         page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")

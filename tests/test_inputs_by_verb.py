@@ -154,4 +154,4 @@ def test_a_text_on_the_command_line_and_from_standard_input(classifier, exact, m
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1]
     last = [float(line.split()[-1]) for line in shown[0].splitlines()[-2:]]
-    np.testing.assert_allclose(last, exact[0][-2:], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(last, exact[0][-2:], atol=6e-4)  # three decimals

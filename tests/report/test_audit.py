@@ -106,7 +106,7 @@ class TestAnswers:
         low = audit_answers.verdict(self.altered(run, attnlrp=0.4, **{"cp-lrp": 0.6}))
         assert (high.answer, high.method, high.below) == ("yes", "attnlrp", 0)
         assert (low.answer, low.method, low.below > 0.9) == ("no", "cp-lrp", True)
-        assert "AttnLRP is ahead at words, sum, LayerNorm" in sentences.of_verdict(high)
+        assert "AttnLRP leads CP-LRP at words, sum, LayerNorm" in sentences.of_verdict(high)
         assert "CP-LRP is ahead at words, sum, LayerNorm" in sentences.of_verdict(low)
 
     def test_few_texts_or_a_wide_interval_cannot_tell(self, run):
@@ -302,7 +302,7 @@ def test_a_choice_that_alone_turns_the_order_is_named():
     every = pd.DataFrame({"value": sign, **ends, "lead": sign})
     found = audit_answers.Sensitivity(every, every, ("AttnLRP", "CP-LRP"))
     said = sentences.of_conventions(found)
-    assert "AttnLRP is ahead in 25% and CP-LRP in 25%" in said
+    assert "AttnLRP leads in 25% and CP-LRP in 25%" in said
     assert said.endswith("Reversed by one choice alone: a.")
     said = sentences.of_conventions(found._replace(every=every.iloc[:2]))
     assert "No choice alone" in said

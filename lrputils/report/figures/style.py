@@ -67,8 +67,6 @@ LOOKS = {
     "LRP around plain attention": _Look("plum", "X"),
     "half-removal": _Look("pine", "s"),
     "nine-pass map": _Look("moss", "D"),
-    "three exact passes": _Look("slate", "s"),
-    "six exact passes": _Look("slate", "D"),
     "own tokens, raw": _Look("slate", "o"),
     "all tokens, sum to one": _Look("grey", "s"),
     "top word, sure": _Look("ink", "o"),
