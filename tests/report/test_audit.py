@@ -107,7 +107,7 @@ class TestAnswers:
         assert (high.answer, high.method, high.below) == ("yes", "attnlrp", 0)
         assert (low.answer, low.method, low.below > 0.9) == ("no", "cp-lrp", True)
         assert "AttnLRP leads CP-LRP at words, sum, LayerNorm" in sentences.of_verdict(high)
-        assert "CP-LRP is ahead at words, sum, LayerNorm" in sentences.of_verdict(low)
+        assert "CP-LRP leads AttnLRP at words, sum, LayerNorm" in sentences.of_verdict(low)
 
     def test_few_texts_or_a_wide_interval_cannot_tell(self, run):
         high = self.altered(run, attnlrp=0.9)
