@@ -1,4 +1,4 @@
-"""Which method leads under which convention: the grid of chapter 6, and what carries over."""
+"""Which method is higher under which convention: the grid of chapter 6."""
 
 from __future__ import annotations
 
@@ -9,58 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch, Rectangle
 
-from experiments import frame
 from lrputils.attribution import METHODS
 from lrputils.model.readout import READOUTS
 from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure
-from lrputils.study.agreement import (
-    COUNTED,
-    EVERY,
-    NO_CLS,
-    RAW,
-    SUM_TO_ONE,
-    WORDS,
-    agreement,
-    compare,
-)
+from lrputils.study.agreement import COUNTED, WORDS
 
 _TOKENS = {name: "own" if name == WORDS else name.replace(" ", "\n") for name in COUNTED}
 _HIGHER = {1: "attnlrp", -1: "cp-lrp"}
 _LABELS = {1: "AttnLRP higher", -1: "CP-LRP higher", 0: "neither"}
-# Comparison of r → first, second, read-out, tokens that count, normalisation.
-_IN_R = {
-    "AttnLRP − CP-LRP, raw, sum": ("attnlrp", "cp-lrp", "sum", EVERY, RAW),
-    "… divided by the sum": ("attnlrp", "cp-lrp", "sum", EVERY, SUM_TO_ONE),
-    "… raw, without [CLS]": ("attnlrp", "cp-lrp", "sum", NO_CLS, RAW),
-    "… raw, read at the words": ("attnlrp", "cp-lrp", "word", EVERY, RAW),
-    "keys closed − AttnLRP, raw, sum": ("key-closed", "attnlrp", "sum", EVERY, RAW),
-    "CP's rule late − early, raw, sum": ("back-half", "front-half", "sum", EVERY, RAW),
-}
-# Comparison of Δ → what AttnLRP is compared with.
-_IN_DELTA = {"Δ: AttnLRP − CP-LRP, words": "cp-lrp", "Δ: AttnLRP − LOO, words": "loo"}
-
-
-def carried_over(maps: pd.DataFrame) -> pd.DataFrame:
-    """Return what `compare` says of the comparisons on which the book's conclusions rest.
-
-    Args:
-        maps: of `frame.read_maps`, kinds "maps" and "controls", with LOO by the attention mask.
-
-    Returns:
-        indexed by comparison, data and model; in r, or in Δ from the recorded curves.
-    """
-    how = {"counted": [EVERY, NO_CLS], "normalisations": [RAW, SUM_TO_ONE]}
-    rows = agreement(maps[maps.groups < 2], **how)
-    found, by = {}, ["data", "model"]
-    for name, (first, second, place, counted, divided) in _IN_R.items():
-        kept = rows.readout.eq(place) & rows.counted.eq(counted)
-        kept &= rows.normalisation.eq(divided)
-        found[name] = compare(rows[kept], first, second, by)
-    curves = pd.concat([frame.read_rows(kind, frame.MAIN) for kind in ("sst", "reviews")])
-    curves = curves.query("readout == 'word' and family == ''")
-    for name, second in _IN_DELTA.items():
-        found[name] = compare(curves, "attnlrp", second, by, column="delta")
-    return pd.concat(found)
 
 
 def lead_grid(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:

@@ -10,7 +10,7 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import bench, frame, layers, paper, price, saturation, specifications, spoken, zoo
+from experiments import bench, frame, layers, paper, price, saturation, spoken, zoo
 from experiments.attention import attention_matters
 from lrputils import stats
 from lrputils.book.layout import find_book
@@ -157,7 +157,7 @@ class TestSpecifications:
 
 
 class TestIntroduction:
-    """The running example; which conclusions carry over, and two rules that its list names."""
+    """The running example."""
 
     def test_never_and_dull_are_the_reason_by_each_removal_and_maps_differ_about_dull(self, clf):
         """Of LRP and of the mask gradient chapters 3 and 7 assert it."""
@@ -170,41 +170,6 @@ class TestIntroduction:
             assert [*words[lost.topk(2).indices]] == ["never", "dull"]
         shapley = lrp.attribute(clf, inputs, "shapley")[0, own]
         assert shapley[words == "dull"] < 0
-
-    @staticmethod
-    @cache
-    def carried():
-        maps = frame.read_maps("maps", "controls", runs=frame.MAIN)
-        maps = maps[(maps.rules == "") & maps.removal.isin(["", "attention-mask"])]
-        more = {"identity": ("identity", "attnlrp", "sum", EVERY, RAW)}
-        more["late, words"] = ("back-half", "front-half", "word", EVERY, RAW)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(specifications, "_IN_R", specifications._IN_R | more)
-            return specifications.carried_over(maps).sort_index()
-
-    def test_cls_the_readout_and_the_division_decide_who_leads(self):
-        table = self.carried()
-        raw, divided = "AttnLRP − CP-LRP, raw, sum", "… divided by the sum"
-        without = table.loc["… raw, without [CLS]"]
-        assert (without.low > 0).all()
-        assert (without.lead >= 0).all()
-        assert 0.45 < table.share[raw, "SST-2", MINI] < 0.55
-        assert (table.lead[raw, "IMDB"] >= 0).all()
-        assert (table.lead[divided, "IMDB"] >= 0).all()
-
-    def test_keys_closed_help_and_the_identity_costs(self):
-        table = self.carried()
-        assert (table.low["keys closed − AttnLRP, raw, sum"] > 0).all()
-        assert (table.high["identity"] < 0).all()
-
-    def test_which_half_matters_and_whether_loo_is_the_best_order_depend_on_the_run(self):
-        table = self.carried()
-        late = table.lead["CP's rule late − early, raw, sum"]
-        assert (late["SST-2"] == -table.lead["late, words", "SST-2"]).all()
-        assert {-1, 1} <= {*late}
-        order = table.lead["Δ: AttnLRP − LOO, words"]
-        assert (order["IMDB"] == 1).all()
-        assert {-1, 1} <= {*order["SST-2"]}
 
 
 class TestLayers:
