@@ -692,6 +692,7 @@ class TestYardstick:
         assert (missing["score, either of two"].abs() < 0.02).all()
         mask = found.loc[self.label("mask-gradient"), kinds]
         assert (mask < found.loc[self.label("loo"), kinds])[["one token", "both of two"]].all()
+        assert (found.loc[self.label("loo"), ["one token", "both of two"]] == 1).all()
         assert (found.loc[self.label("shapley"), kinds] == 1).all()
         finding = [self.label(m) for m in ("attnlrp", "cp-lrp", "ig", "rollout")]
         assert found.loc[finding, kinds].min(axis=None) > 0.8
@@ -775,6 +776,12 @@ class TestPrice:
             gemma = gap.index.get_level_values("model") == spoken.MODELS["gemma3"]
             assert (gap.value[~gemma] > 0).all()
             assert (gap["lead"][gemma] == 0).all()
+        assert (
+            gap["lead"]["SST-2"][~gemma[gap.index.get_level_values("data") == "SST-2"]] == 1
+        ).all()
+        assert (gap["lead"]["IMDB"] == 0).all()
+        worse = self.gain(price.HALVES, price.ONE).value < 0
+        assert worse[worse].index.to_list() == [("IMDB", MINI)]
         named = self.maps().dropna(subset="map").query("readout in ('', 'word')")
         ranks = agreement(named, [WORDS], coefficients=["Spearman"])
         gap = compare(ranks, price.SIX, price.BOTH, self.at, of="map")
