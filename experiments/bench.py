@@ -30,7 +30,7 @@ from torch.utils.benchmark import Timer
 
 from experiments.command import main
 from experiments.recordings.provenance import provenance
-from lrputils.attribution import attribute
+from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.inputs import Inputs
@@ -425,12 +425,13 @@ def load(run: str) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
     return tables, there["provenance"]
 
 
-def in_maps(run: str) -> pd.Series:
-    """Return leave-one-out's time in AttnLRP maps, text after text, of a sentence and a review."""
+def milliseconds(run: str) -> pd.Series:
+    """Return what a method takes, texts one after the other, by kind of text and method's label."""
     methods = load(run)[0]["methods"]
-    methods["of"] = methods.texts.str.extract("(sentence|review)")
-    seconds = methods.pivot(index="of", columns="method", values="seconds")
-    return (seconds["loo"] / seconds["attnlrp"])[["sentence", "review"]].rename_axis(None)
+    kind = methods.texts.str.extract("(sentence|review)")[0]
+    label = methods.method.map({name: method.label for name, method in METHODS.items()})
+    times = (1e3 * methods.seconds).set_axis([kind, label])
+    return times.rename_axis([None, None])
 
 
 def other_loops(run: str) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,11 @@ from lrputils.report.figures.marks import lines
 from lrputils.report.figures.style import Drawing
 from lrputils.study.agreement import over_texts
 
-# Family → a panel's heading, and how much of layer k lies above its place.
-FAMILIES = {
-    "front": ("CP-LRP in layers 1 to k", 0),
-    "back": ("CP-LRP in layers k to L", 1),
-    "single": ("CP-LRP in layer k", 0.5),
-}
+# Family → its layers, and how much of layer k lies above its place.
+FAMILIES = {"front": ("layers 1 to k", 0), "back": ("layers k to L", 1), "single": ("layer k", 0.5)}
+TASKS = {"SST-2": "sentences", "IMDB": "reviews"}
+# What is drawn → the column of our rows, and that of the paper's tables.
+MEASURES = {"gain in r": ("r_normalised", "r"), "gain in Δ, %": ("delta", "delta")}
 PAPERS_LAYERS = 12
 _WHICH = ["model", "family", "layer"]
 
@@ -45,40 +45,39 @@ def add_curves(rows: pd.DataFrame) -> pd.DataFrame:
     return both.drop_duplicates(keys)
 
 
-def figure_2(
-    sets: pd.DataFrame, curves: pd.DataFrame, task: str, models: Sequence[str], title: str
-) -> Drawing:
-    """Draw the paper's Figure 2 on a task: r and Δ by the depth at which CP-LRP's rule is followed.
+def draw_gains(rows: pd.DataFrame, measure: str, models: Sequence[str], title: str) -> Drawing:
+    """Draw one measure of the paper's Figure 2: what each set of layers gains over AttnLRP.
 
-    Models differ in the unit of their logits, so what Δ gains is in percent of AttnLRP's.
+    A row of panels is a family of sets, a column a task. Models differ in the unit of their logits,
+    so what Δ gains is in percent of AttnLRP's Δ.
 
     Args:
-        sets: of `name_sets`, with columns `task` and `readout`, of which the sum is shown.
-        curves: the same of rows that have Δ, shown at the words.
-        task: "SST-2" or "IMDB".
-        models: which to draw; those without rows of the task are left out.
+        rows: of `name_sets`, read out at one place, with a column `task`, "SST-2" or "IMDB".
+        measure: a name in `MEASURES`.
+        models: which to draw; those without rows of a task are left out of its panels.
         title: of the figure.
     """
-    in_r = sets[(sets.task == task) & (sets.readout == "sum") & (sets.family != "")]
-    gains = _mean_gain(curves[(curves.task == task) & (curves.readout == "word")])
-    printed = paper.ablations(task)
-    shown = {"r, sum to one": (over_texts(in_r, _WHICH, "r_normalised"), printed.r)}
-    shown["gain in Δ, %"] = gains, 100 * (printed.delta / printed.delta["attnlrp", 0] - 1)
-    panels = {
-        (heading, label): _by_depth(family, *means, models)
-        for family, (heading, _) in FAMILIES.items()
-        for label, means in shown.items()
-    }
-    how = {"sharex": True, "sharey": "col", "zero": True}
+    column, published = MEASURES[measure]
+    panels = {}
+    for (family, layers), (task, texts) in product(FAMILIES.items(), TASKS.items()):
+        ours = _mean_gain(rows[rows.task == task], column, percent=column == "delta")
+        printed = paper.ablations(task)[published]
+        start = printed["attnlrp", 0]
+        gain = 100 * (printed / start - 1) if column == "delta" else printed - start
+        panels[texts, f"{measure},\n{layers[0]}"] = _by_depth(family, ours, gain, models)
+    how = {"sharex": True, "sharey": "row", "zero": True}
     return lines(panels, xlabel="share of the depth", title=title, **how)
 
 
-def _mean_gain(rows: pd.DataFrame) -> pd.DataFrame:
-    """What Δ gains over AttnLRP's, in percent of its mean, texts paired, by model and set."""
-    plain = rows[rows.part == "attnlrp"][["model", "id", "delta"]]
-    gains = rows[rows.family != ""].merge(plain, on=["model", "id"])
-    whole = gains.groupby(_WHICH).delta_y.transform("mean")
-    gains["gain"] = 100 * (gains.delta_x - gains.delta_y) / whole
+def _mean_gain(rows: pd.DataFrame, column: str, *, percent: bool) -> pd.DataFrame:
+    """What a column gains over AttnLRP's, texts paired, by model and set."""
+    plain = rows[rows.part == "attnlrp"][["model", "id", column]]
+    gains = rows[rows.family != ""].merge(plain, on=["model", "id"], suffixes=("", "_plain"))
+    start = gains[f"{column}_plain"]
+    gains["gain"] = gains[column] - start
+    if percent:
+        whole = start.groupby([gains[name] for name in _WHICH]).transform("mean")
+        gains["gain"] *= 100 / whole
     return over_texts(gains, _WHICH, "gain", method="t")
 
 

@@ -21,7 +21,7 @@ UNITS = {
 }
 HALVES = "Half-removal"
 USUAL, CURVES = "own tokens, difference of labels", "Δ, in logits"
-ONLY_FIRST = "LOO's first and no other"
+ONLY_FIRST = "LOO's first unit only"
 _NAMES = {"loo": "LOO", "deleted": "LOO by deletion", "halves": HALVES}
 _NAMES |= {"surrogate": "surrogate of 64 passes"}
 _NAMES |= {name: METHODS[name].label for name in ("attnlrp", "cp-lrp", "mask-gradient")}

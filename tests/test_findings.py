@@ -175,36 +175,33 @@ class TestIntroduction:
 class TestLayers:
     shown = staticmethod(lambda name: tables("05_layer_ablation")[name].sort_index())
 
-    def curve(self, family, label, model):
-        headings = {"front": "CP-LRP in layers 1 to k", "back": "CP-LRP in layers k to L"}
-        return self.shown("fig-ablation").loc[headings[family], label, model]
+    def gains(self, measure, model, texts="sentences", sets="layers 1 to k"):
+        name = {"r": "fig-ablation", "Δ, %": "fig-ablation-delta"}[measure]
+        return self.shown(name).loc[texts, f"gain in {measure},\n{sets}", model]
 
     def test_from_below_r_depends_on_the_model(self):
-        printed = self.curve("front", "r, sum to one", "the paper").value.to_numpy()
-        assert printed[-1] > 2 * printed[0]
-        mpnet, six, mini = (
-            self.curve("front", "r, sum to one", model).value.to_numpy()
-            for model in (FULL, SIX, MINI)
-        )
-        assert 0 < mpnet[-1] - mpnet[0] < printed[-1] - printed[0]
-        assert abs(mini[-1] - mini[0]) < 0.01
-        assert six.argmax() == 2  # of six layers the third
+        printed = self.gains("r", "the paper").value.to_numpy()
+        assert (np.diff(printed) >= 0).all()
+        mpnet, six, mini = (self.gains("r", model) for model in (FULL, SIX, MINI))
+        assert mpnet.low.iloc[-1] > 0
+        assert mpnet.value.iloc[-1] < printed[-1] / 2
+        assert mini.low.iloc[-1] < 0 < mini.high.iloc[-1]
+        assert six.value.argmax() == 2  # of six layers the third
 
     @pytest.mark.parametrize(("model", "falling"), [(MINI, 4), (FULL, 10)])
     def test_from_below_the_rule_costs_delta_in_every_set(self, model, falling):
-        gains = self.curve("front", "gain in Δ, %", model)
+        gains = self.gains("Δ, %", model)
         assert not (gains.low > 0).any()
         assert gains.value[:falling].is_monotonic_decreasing
 
     def test_where_the_rule_helps_differs_and_on_reviews_it_gains_next_to_nothing(self):
-        for _, panel in self.shown("fig-ablation").groupby(level=[0, 1]):
-            assert len({*panel.value.groupby(level=2).idxmax().str[3]}) > 1
-        reviews = self.shown("fig-ablation-reviews").drop("the paper", level=2)
-        assert not (reviews.low.xs("gain in Δ, %", level=1) > 0).any()
-        sums = frame.read_rows("reviews").query("readout == 'sum'")
-        plain = sums.query("family == '' and method == 'attnlrp'").groupby("model").r_normalised
-        sets = sums.query("family != ''").groupby(["model", "family", "layer"]).r_normalised.mean()
-        assert (sets.groupby(level=0).max() - plain.mean()).max() < 0.03
+        for name in ("fig-ablation", "fig-ablation-delta"):
+            for _, panel in self.shown(name).groupby(level=[0, 1]):
+                assert len({*panel.value.groupby(level=2).idxmax().str[3]}) > 1
+        reviews = self.shown("fig-ablation-delta").loc["reviews"]
+        assert not (reviews.drop("the paper", level=1).low > 0).any()
+        reviews = self.shown("fig-ablation").loc["reviews"].drop("the paper", level=1)
+        assert reviews.value.max() < 0.03
 
     def test_delta_rests_on_as_many_texts_as_the_captions_say(self):
         counts = frame.read_rows("sst"), frame.read_rows("imdb"), frame.read_rows("curves")
@@ -221,6 +218,8 @@ class TestLayers:
         assert stats.estimate(last - plain, method="t").low > 0
         halves = self.shown("fig-halves").loc["", "all tokens, sum to one"]
         assert halves.low[f"{FULL}, SST-2"] < 0 < halves.high[f"{FULL}, SST-2"]
+        printed = self.shown("fig-halves").loc["", "the paper"].value
+        assert halves.high.filter(like="SST-2").max() < printed[f"{FULL}, SST-2"] / 2
         assert halves.low[f"{MINI}, SST-2"] > 0 > halves.high[f"{SIX}, SST-2"]
 
     def test_on_reviews_only_minilm_s_r_moves(self):
@@ -453,7 +452,7 @@ class TestReviews:
             assert abs(small["words"] - small["words, SST-2"]) < 0.03
             assert large["words high"] < large["words, SST-2"]
         assert r["words high"][MINI, self.label("ig")] < r["words, SST-2"][MINI, self.label("ig")]
-        assert r["sum to one"][MINI, "AttnLRP"] > r.paper[MINI, "AttnLRP"] + 0.1
+        assert r["sum to one"][MINI, "AttnLRP"] > 2 * r.paper[MINI, "AttnLRP"]
 
     def test_over_words_attnlrp_leads_and_else_in_mpnet_at_the_words(self):
         shown = self.shown("tab-imdb-order")
@@ -706,12 +705,16 @@ class TestCost:
         assert 200 < maps.iloc[-1] < 512 / 2
 
     def test_by_the_clock_it_is_a_few_on_a_gpu_fewest(self):
-        maps = tables("09_cost")["tab-in-maps"]
+        times = tables("09_cost")["tab-in-maps"]
+        maps = times.xs("LOO / AttnLRP", level=1)
         cpu, *gpus = maps.columns
         assert maps[cpu].lt([10, 30]).all()  # of 14 to 29, and of 128 tokens, by count up to 13, 58
         for gpu in gpus:
             assert maps[gpu].lt(maps[cpu]).all()
             assert maps[gpu].between(1, 3.2).all()
+        gradient = times.xs("Mask gradient", level=1) / times.xs("AttnLRP", level=1)
+        assert gradient.gt(0.85).all(axis=None)
+        assert gradient.lt(1.15).all(axis=None)
 
     def test_a_test_set_takes_seconds_to_hours_and_a_crawl_years(self):
         loo = tables("09_cost")["tab-bill"].LOO
@@ -1274,7 +1277,7 @@ class TestSaturation:
     def test_where_the_model_is_sure_the_top_word_is_lost_later(self, run):
         half = self.paths(run).query("degree == 0.5")
         lost = (half.lost / half.loo).groupby([half.top, half.quarter]).median()
-        assert lost[True, 4] < lost[True, 1] - 0.1
+        assert lost[True, 4] < min(lost[True, 1] - 0.1, 1 / 3)
         assert lost[True, 1] < 0.5
         assert lost[True, 4] < lost[False, 4] - 0.1
 

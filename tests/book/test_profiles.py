@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import lrputils as lrp
-from experiments import paper
+from experiments import layers, paper
 from lrputils.__main__ import main
 from lrputils.book.execution import execute
 from lrputils.book.layout import BookError, Execution, find_book
@@ -190,25 +190,27 @@ def _is_table_2(notebook, clf, texts, given):
 
 
 def _is_figure_2(notebook, clf, texts, given):
-    """An answer and six panels a task: 36 sets by r and Δ beside the printed ones, as `evaluate`
-    measures them."""
+    """An answer and six panels a measure: 36 sets of each task beside the printed ones, as
+    `evaluate` measures them."""
     assert read_answer(notebook).count(f"On {NAME}, 4 texts: ") == 2
     tables = read_tables(notebook)
-    figures = {"SST-2": "fig-ablation", "IMDB": "fig-ablation-reviews"}
-    for task, name in figures.items():
+    for name in ("fig-ablation", "fig-ablation-delta"):
         figure = tables[name].index
         assert len(figure.droplevel([2, 3]).unique()) == 6
         assert sum(figure.get_level_values(2) == NAME) == 72
-        printed = paper.ablations(task).drop(["attnlrp", "cp-lrp"], level=0)
-        drawn = tables[name].value.xs("the paper", level=2).xs("r, sum to one", level=1)
-        assert [*drawn] == pytest.approx([*printed.r.loc[["front", "back", "single"]]])
+    for task, shown in layers.TASKS.items():
+        printed = paper.ablations(task)
+        gains = printed.r.loc[["front", "back", "single"]] - printed.r["attnlrp", 0]
+        drawn = tables["fig-ablation"].value.xs("the paper", level=2).loc[shown]
+        assert [*drawn] == pytest.approx([*gains])
         asked = ["attnlrp", lrp.LayerSweep(["word", "sum"])]
         how = {"truncate": True, "progress": False, "chunk": CHUNKS[task]}
         rows = lrp.evaluate(clf, texts[task], asked, **how).rows
-        assert_sets(tables, rows, NAME, name)
+        assert_sets(tables, rows, NAME, shown)
         data = texts[task].name + {"SST-2": "", "IMDB": ", 16 at once"}[task]
         beside = tables["tab-a3"].loc[NAME, data].astype(float)
-        assert [*beside["paper Δ"]] == [*printed.delta]
+        sets = printed.delta.drop(["attnlrp", "cp-lrp"], level=0)
+        assert [*beside["paper Δ"]] == [*sets]
         measured = rows[(rows.family != "") & (rows.readout == "word")]
         means = measured.groupby(["family", "layer"]).delta.mean()
         assert [*beside["Δ"]] == pytest.approx([*means], abs=1e-4)
