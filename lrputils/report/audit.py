@@ -244,7 +244,8 @@ def prices(methods: pd.DataFrame) -> Drawing:
     means = methods.rename(columns={"r": "value"})
     rows = {name: means.loc[[name]].set_axis([f"{name} ({n})"]) for name, n in spent.items()}
     title = "What a method's forward passes (in brackets) buy"
-    return dots({"": rows}, title=title, xlabel="mean r with LOO", columns=0)
+    xlabel = f"mean r with LOO; dashed: {answers.TRACKS:.2f}, the bound"
+    return dots({"": rows}, title=title, xlabel=xlabel, lines={"": answers.TRACKS}, columns=0)
 
 
 def conventions(found: answers.Sensitivity) -> Drawing:
