@@ -172,7 +172,7 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
         if LOO in panel.index:
             end = panel.loc[LOO]
             axis.plot(end.passes, end.value, "s", color=COLORS["ink"], ms=4.5, label=LOO)
-        for shift, (name, (method, mark)) in zip((0.9, 0.8), LRP.items(), strict=True):
+        for shift, (name, (method, mark)) in zip((1.08, 0.93), LRP.items(), strict=True):
             if name in panel.index:
                 row, colour = panel.loc[name], COLORS[METHODS[method].colour]
                 axis.vlines(3 * shift, row.low, row.high, color=colour, lw=2, alpha=0.5)

@@ -188,6 +188,12 @@ class TestLayers:
         assert mini.low.iloc[-1] < 0 < mini.high.iloc[-1]
         assert six.value.argmax() == 2  # of six layers the third
 
+    def test_one_layer_at_a_time_two_models_gain_most_late_as_the_paper(self):
+        best = {m: self.gains("r", m, sets="layer k").value.idxmax() for m in (MINI, FULL, SIX)}
+        printed = self.gains("r", "the paper", sets="layer k").value.idxmax()
+        assert min(best[MINI], best[FULL], printed) > 0.7
+        assert best[SIX] < 0.5
+
     @pytest.mark.parametrize(("model", "falling"), [(MINI, 4), (FULL, 10)])
     def test_from_below_the_rule_costs_delta_in_every_set(self, model, falling):
         gains = self.gains("Δ, %", model)

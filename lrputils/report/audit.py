@@ -244,7 +244,7 @@ def prices(methods: pd.DataFrame) -> Drawing:
     means = methods.rename(columns={"r": "value"})
     rows = {name: means.loc[[name]].set_axis([f"{name} ({n})"]) for name, n in spent.items()}
     title = "What a method's forward passes (in brackets) buy"
-    xlabel = f"mean r with LOO; dashed: {answers.TRACKS:.2f}, the bound"
+    xlabel = f"mean r with LOO; dashed: {answers.TRACKS:.2f}"
     return dots({"": rows}, title=title, xlabel=xlabel, lines={"": answers.TRACKS}, columns=0)
 
 
