@@ -30,7 +30,7 @@ from tests import tiny
 
 CHAPTERS = list(find_book().chapters().values())
 few = settings(
-    max_examples=15,
+    max_examples=8,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
