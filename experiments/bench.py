@@ -35,15 +35,12 @@ from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.proof import alone
-from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.packing import BATCH_TOKENS
-from lrputils.removal.perturbation import perturbation_curves
 from lrputils.removal.shortcuts import fast_linear
 from lrputils.runs import results
 from lrputils.runs.folders import read_json, writable, write_json
 from lrputils.runs.options import Names
-from lrputils.study.variants import layer_sets
 
 FILE = "bench.json"
 OURS = "lrputils"
@@ -174,74 +171,6 @@ def loo(classifier: Classifier, inputs: Inputs, repeats: int) -> list[dict[str, 
     return contest(f"LOO, {kind} of {low} to {high} tokens", ways, repeats=repeats)
 
 
-def answer(classifier: Classifier, repeats: int, tokens: int = 1000) -> list[dict[str, Any]]:
-    """LOO of sentences behind a language model's answer, beside masked passes in batches of 8."""
-    words = " ".join(load_texts("reviews-long"))
-    prompt = classifier.tokenizer.decode(classifier.tokenizer(words)["input_ids"][:tokens])
-    text = classifier.encode(prompt, answer=" " + load_texts("reviews-long")[0][:200])
-    units, size = text.units("sentence"), int(text["answer_mask"].sum())
-    ids = text.input_ids.cpu()
-
-    def ours() -> Tensor:
-        return leave_one_out(classifier, text, units="sentence", progress=False)[units.mask].cpu()
-
-    @torch.inference_mode()
-    def plain() -> Tensor:
-        numbers = torch.arange(-1, int(units.numbers.max()) + 1)[:, None]
-        masks, found = (units.numbers.cpu() != numbers) | (numbers < 0), []
-        for some in masks.long().split(8):
-            rows = ids.expand(len(some), -1).to(classifier.device)
-            places = torch.arange(ids.shape[1]).expand_as(rows).to(classifier.device)
-            given = {"input_ids": rows, "position_ids": places, "use_cache": False}
-            logits = classifier.model(**given, attention_mask=some.to(classifier.device)).logits
-            said = logits[:, -size - 1 : -1].log_softmax(-1).gather(2, rows[:, -size:, None])
-            found.append(said[..., 0].sum(1).cpu())
-        f = torch.cat(found)
-        return f[0] - f[1:]
-
-    what = f"LOO of an answer, {ids.shape[1]} tokens, {int(units.mask.sum())} sentences"
-    return contest(what, {OURS: ours, "plain batches": plain}, repeats=repeats)
-
-
-def ablations(classifier: Classifier, repeats: int) -> list[dict[str, Any]]:
-    """All ablations of twelve layers in one sweep, beside a pass each."""
-    deep = untrained(12, classifier.model.config.hidden_size, device=str(classifier.device))
-    model, inputs, sets = deep.model, sentences(deep, 4), [*layer_sets(12).values()]
-
-    def separately() -> Tensor:
-        maps = [attribute(model, inputs, "attnlrp", bypass_layers=chosen) for chosen in sets]
-        return torch.stack(maps)
-
-    ways = {OURS: partial(layerwise_bypass, model, inputs, sets), "a pass each": separately}
-    return contest(f"{len(sets)} layer ablations", ways, repeats=repeats)
-
-
-def curves(classifier: Classifier, repeats: int) -> list[dict[str, Any]]:
-    """Perturbation curves, most and least relevant first, beside one masked pass per step."""
-    inputs = sentences(classifier)
-    ranks = torch.rand(inputs.input_ids.shape, generator=torch.Generator().manual_seed(0))
-    ranks = ranks.to(classifier.device)
-    own = inputs.content_mask.sum(1).tolist()
-
-    def ours() -> Tensor:
-        both = perturbation_curves(classifier.model, inputs, ranks)
-        found = [zip(curves, own, strict=True) for curves in both]
-        return torch.cat([curve[:count] for pairs in found for curve, count in pairs])
-
-    def plain() -> Tensor:
-        found = []
-        for order in (-ranks, ranks):
-            for row, (text, _) in enumerate(alone(inputs)):
-                f, mask = predicted(classifier, text), torch.ones_like(text.input_ids)
-                places = inputs.content_mask[row].nonzero()[:, 0]
-                removed = places[order[row, places].argsort(stable=True)]
-                steps = range(len(places))
-                found += [f(mask.index_fill(1, removed[:step], 0)) for step in steps]
-        return torch.cat(found)
-
-    return contest("curves of sentences", {OURS: ours, "plain loop": plain}, repeats=repeats)
-
-
 def matrix_rate(classifier: Classifier) -> float:
     """Return the operations per second of the linear layers of the model's first block, at best.
 
@@ -342,17 +271,13 @@ def time_goes(classifier: Classifier, **texts: Inputs) -> list[dict[str, Any]]:
 
 
 def groups(classifier: Classifier, repeats: int) -> dict[str, Callable[[], list[dict[str, Any]]]]:
-    """Return what is measured, by name; of a language model its answer."""
-    if classifier.architecture.language_model:
-        return {"answers": partial(answer, classifier, repeats)}
+    """Return what is measured, by name."""
     short, long = sentences(classifier), review(classifier)
     return {
         "time": partial(time_goes, classifier, sentences=short, review=long),
         "model": partial(model, classifier),
         "methods": partial(methods, classifier, sentences=short, review=long),
         "loo-sentences": partial(loo, classifier, short, repeats),
-        "ablations": partial(ablations, classifier, repeats),
-        "curves": partial(curves, classifier, repeats),
         "loo-review": partial(loo, classifier, long, repeats),
     }
 
@@ -369,11 +294,10 @@ def bench(
 
     Time this package against plain loops and captum, in turn, with the outputs compared, and write
     each group of measurements into DIR/bench.json when it is done. A ratio is the other side's time
-    over ours; its interval holds the median of all turns. All groups take some five minutes on two
-    cores.
+    over ours; its interval holds the median of all turns. All take some minutes on two cores.
 
     Args:
-        model: LAYERSxWIDTH, or a BERT's or a language model's folder or name
+        model: LAYERSxWIDTH, or a BERT's folder or name
         only: groups
         repeats: turns
         out: where bench.json goes

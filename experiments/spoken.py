@@ -34,10 +34,10 @@ def read_prompted(
     """Read both models' maps of SST-2's sentences behind a prompt.
 
     Args:
-        asked: what was asked of the rows, as "-delete" (LOO by deletion) or "-layers".
+        asked: what was asked of the rows, as "-delete" (LOO by deletion).
         output: what is explained: the "difference" of the two labels' logits, the predicted one's
             "logit", or its "log-probability".
-        kind: "prompted", or "pinned": LOO with the first token's weights held.
+        kind: "prompted", or "factorial": r under each of LRP's rules.
 
     Returns:
         a row a text and map, as of `experiments.frame.read_maps`.

@@ -90,3 +90,16 @@ def classifier():
     from tests import tiny
 
     return tiny.classifier()
+
+
+@pytest.fixture
+def no_hub(monkeypatch, tmp_path):
+    """The hub cannot be reached, and nothing of it is on this machine."""
+    import huggingface_hub
+
+    def unreachable(*_, **__):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))

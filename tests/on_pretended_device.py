@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 
 import experiments.linear_attention as la
 import lrputils as lrp
 from experiments.images import load_images
 from lrputils.__main__ import main
+from lrputils.book.layout import find_book
+from lrputils.book.notebooks import read_text
 from tests import tiny
 from tests.pretended_device import CUDA
 
@@ -175,6 +178,14 @@ def test_a_verb(verb, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     model = [] if verb == "methods" else ["--model", str(folder)]
     assert not main([*VERBS[verb], *model]), capsys.readouterr().err
+
+
+def test_the_introduction_runs_there():
+    """`test_device.py` runs all chapters so, in kernels of their own; that takes minutes."""
+    shell = InteractiveShell.instance()
+    cells = read_text(find_book().chapter("intro")).cells
+    for cell in (cell for cell in cells if cell.cell_type == "code"):
+        shell.run_cell(cell.source).raise_error()
 
 
 def test_a_model_on_two_devices_is_refused_by_name():

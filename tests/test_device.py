@@ -53,7 +53,6 @@ def test_a_device_agrees_with_the_cpus_float64(work, reviews):
 
 HERE = Path(__file__).parent
 CHAPTERS = [p.stem for p in sorted((HERE.parent / "chapters").glob("*.ipynb"))]
-INTRODUCTION = "intro"
 START = "from tests.pretended_device import install; install(); import pytest; import sys; "
 RUN = "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-W', 'ignore', *sys.argv[1:]]))"
 
@@ -78,13 +77,8 @@ def test_every_verb_and_method_runs_there(chosen):
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 
 
-@pytest.mark.parametrize(
-    "chapter",
-    [
-        pytest.param(name, marks=() if name == INTRODUCTION else pytest.mark.rehearsal)
-        for name in CHAPTERS
-    ],
-)
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_chapter_runs_there(chapter, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONSTARTUP", str(HERE / "pretended_device.py"))
     book = find_book()

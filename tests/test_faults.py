@@ -14,9 +14,7 @@ from datasets import Dataset
 
 import lrputils as lrp
 from lrputils.__main__ import main
-from lrputils.book.layout import BookError, find_book
 from lrputils.book.notebooks import read_text
-from lrputils.book.parameters import load_parameters
 from lrputils.book.results_page import write_results_page
 from lrputils.data import files, given
 from lrputils.model.classifier import EMBEDDED
@@ -112,19 +110,6 @@ def test_an_error_rearranges_no_terminal(capsys):
     said = capsys.readouterr().err
     assert not {"\x1b", "\u202e"} & {*said}
     assert "⟨001B⟩" in said
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("03_sst: {limit: 2, limit: 3}\n", "limit stands twice"),
-        ("a: &x [1]\nb: *x\n", "it has an alias"),
-    ],
-)
-def test_a_profile_says_a_thing_once(tmp_path, text, said):
-    (tmp_path / "mine.yml").write_text(text)
-    with pytest.raises(BookError, match=said):
-        load_parameters(find_book(), str(tmp_path / "mine.yml"))
 
 
 BOMB = "".join(f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcd", "bcde", strict=True))

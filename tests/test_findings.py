@@ -1,6 +1,6 @@
 """What chapters say of their tables and figures holds for the values that these show."""
 
-from functools import cache, partial
+from functools import cache
 from itertools import combinations, product
 
 import nbformat
@@ -15,7 +15,6 @@ from experiments.attention import attention_matters
 from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
-from lrputils.model.readout import READOUTS
 from lrputils.removal.coalitions import REMOVALS
 from lrputils.report import audit_answers as answers
 from lrputils.runs import results
@@ -47,17 +46,26 @@ def tables(chapter):
     return read_tables(nbformat.read(BOOK.chapter(chapter).with_suffix(".ipynb"), 4))
 
 
+@cache
+def prices():
+    """Recorded maps of all that chapter 7 puts a price on."""
+    return price.read_maps()
+
+
 class TestSpecifications:
     shown = staticmethod(lambda name: tables("06_specifications")[name])
 
     @staticmethod
     @cache
-    def leads():
-        """Of AttnLRP over CP-LRP, by model, normalisation, read-out and tokens."""
+    def r():
+        """Of AttnLRP and CP-LRP with LOO, under every specification."""
         maps = frame.read_maps("maps", runs=["minilm-sst2", "mpnet-sst2"])
-        maps = maps[(maps.rules == "") & maps.removal.isin(["", "attention-mask"])]
-        maps = maps[maps.method.isin(["loo", "attnlrp", "cp-lrp"])]
-        rows = agreement(maps, counted=COUNTED, normalisations=[RAW, SUM_TO_ONE])
+        maps = maps[(maps.rules == "") & maps.method.isin(["loo", "attnlrp", "cp-lrp"])]
+        return agreement(maps, COUNTED, [RAW, SUM_TO_ONE], [*COEFFICIENTS])
+
+    def leads(self):
+        """Of AttnLRP over CP-LRP, by model, normalisation, read-out and tokens."""
+        rows = self.r().query("removal == 'attention-mask' and coefficient == 'Pearson'")
         by = ["model", "normalisation", "readout", "counted"]
         return compare(rows, "attnlrp", "cp-lrp", by).lead.sort_index()
 
@@ -99,11 +107,8 @@ class TestSpecifications:
 
     def test_in_no_specification_over_own_tokens_is_cp_lrp_higher(self):
         """Where it is, [CLS] counts, after the words, by the attention mask or deletion."""
-        maps = frame.read_maps("maps", runs=["minilm-sst2", "mpnet-sst2"])
-        maps = maps[(maps.rules == "") & maps.method.isin(["loo", "attnlrp", "cp-lrp"])]
-        rows = agreement(maps, COUNTED, [RAW, SUM_TO_ONE], [*COEFFICIENTS])
         choices = ["model", "removal", "readout", "counted", "normalisation", "coefficient"]
-        wide = rows.pivot(index=[*choices, "id"], columns="method", values="r")
+        wide = self.r().pivot(index=[*choices, "id"], columns="method", values="r")
         gap = (wide["attnlrp"] - wide["cp-lrp"]).groupby(choices)
         wide = gap.agg(["mean", "std", "count"])
         high = wide["mean"] + 1.9679 * wide["std"] / wide["count"] ** 0.5  # Student's, 299
@@ -146,11 +151,10 @@ class TestSpecifications:
 
     def test_ranks_put_attnlrp_ahead_where_pearson_puts_cp_lrp_ahead(self):
         """On MiniLM's raw maps at the sum, all tokens."""
-        maps = frame.read_maps("maps", runs=["minilm-sst2"])
-        maps = maps[(maps.rules == "") & maps.readout.isin(["", "sum"])]
-        maps = maps[maps.method.isin(["loo", "attnlrp", "cp-lrp"])]
-        maps = maps[(maps.method != "loo") | (maps.removal == "attention-mask")]
-        rows = agreement(maps, coefficients=[*COEFFICIENTS])
+        usual = "removal == 'attention-mask' and normalisation == 'raw'"
+        rows = self.r().query(
+            f"{usual} and model == @MINI and readout == 'sum' and counted == 'all'"
+        )
         lead = compare(rows, "attnlrp", "cp-lrp", ["coefficient"])
         assert lead.high["Pearson"] < 0
         assert (lead.low[["Spearman", "Kendall"]] > 0).all()
@@ -236,13 +240,6 @@ class TestLayers:
         for flat in (printed, means[FULL]):
             assert flat.max() - flat.min() < 0.06
         assert means[MINI].is_monotonic_decreasing
-
-    def test_over_own_tokens_the_model_decides_in_each_class(self):
-        by = ["model", "readout", "target"]
-        by_class = compare(halves_of_layers("sst"), "later", "earlier", by, of="part")
-        for model, sign in {MINI: -1, SIX: -1, FULL: 1}.items():
-            ends = by_class.loc[model][["low", "high"]]
-            assert (np.sign(ends) == sign).all(axis=None)
 
     @pytest.mark.parametrize(
         ("kind", "signs"),
@@ -666,20 +663,6 @@ class TestYardstick:
         first = self.r("mpnet-sst2-exact", "shapley-exact")
         assert stats.estimate(first["ig"] - first["attnlrp"], method="t").low > 0
 
-    def test_no_removal_turns_the_order_and_removals_disagree_over_all_tokens(self):
-        maps = frame.read_maps("maps", runs=["minilm-sst2", "mpnet-sst2"])
-        maps = maps[(maps.rules == "") & maps.readout.isin(["", "word"])]
-        names = ["loo", "mask-gradient", "attnlrp", "cp-lrp"]
-        r = agreement(maps[maps.method.isin(names)], counted=[WORDS])
-        by = ["model", "removal"]
-        two = compare(r, "attnlrp", "cp-lrp", by)
-        assert len(two) == 12
-        assert (two.lead == 1).all()
-        lead = compare(r, "mask-gradient", "attnlrp", by).value
-        assert lead.min() > 0
-        for model in (MINI, FULL):
-            assert lead[model].idxmax() == "attention-mask"
-
     def test_maps_depart_towards_pairs_of_tokens_and_shapley_values_most(self):
         drawn = self.shown("fig-departures").loc[""]
         assert drawn.low.min() > 0
@@ -757,12 +740,12 @@ class TestCost:
 class TestPrice:
     """Chapter 7 and the introduction: what more passes buy."""
 
-    maps = staticmethod(cache(price.read_maps))
+    r = staticmethod(cache(lambda: price.compare_with_loo(prices())))
     at = ("data", "model")
 
     @classmethod
     def gain(cls, first, second):
-        return compare(price.compare_with_loo(cls.maps()), first, second, cls.at, of="map")
+        return compare(cls.r(), first, second, cls.at, of="map")
 
     def test_attention_x_grad_is_ahead_of_attnlrp_in_classifiers_and_behind_on_sentences(self):
         classifiers = self.gain(price.ATTENTION, price.ATTN_LRP).loc[:, [MINI, FULL], :]
@@ -791,67 +774,18 @@ class TestPrice:
         assert (gap["lead"]["IMDB"] == 0).all()
         worse = self.gain(price.HALVES, price.ONE).value < 0
         assert worse[worse].index.to_list() == [("IMDB", MINI)]
-        named = self.maps().dropna(subset="map").query("readout in ('', 'word')")
+        named = prices().dropna(subset="map").query("readout in ('', 'word')")
         ranks = agreement(named, [WORDS], coefficients=["Spearman"])
         gap = compare(ranks, price.SIX, price.BOTH, self.at, of="map")
         assert (gap.high["IMDB"] < 0).all()
 
-    @pytest.mark.parametrize("readout", READOUTS)
-    def test_wherever_lrp_is_read_the_mask_gradient_and_the_nine_pass_map_are_ahead(self, readout):
-        maps = self.maps().dropna(subset="map").query("readout in ('', @readout)")
-        r = agreement(maps, [WORDS])
-        order = compare(r, price.ATTN_LRP, price.CP_LRP, self.at, of="map")
-        assert (order.low > 0).all()
-        assert (order.share_low > 0.5).all()
-        for estimate, walked in product((price.ONE, price.BOTH), price.LRP):
-            assert (compare(r, estimate, walked, self.at, of="map").low > 0).all()
+    def test_exact_passes_find_the_top_word_most_often(self):
+        def finds(scores, loo):
+            return {"top": float(abs(scores).argmax() == abs(loo).argmax())}
 
-    def test_in_mpnet_s_first_layers_attention_x_grad_is_ahead(self):
-        maps = frame.read_maps("maps", "gradients", runs=["mpnet6-sst2"])
-        r = agreement(maps.query("rules == '' and groups < 2"), [WORDS])
-        assert compare(r, "mask-gradient", "attention-x-grad").iloc[0].lead == -1
-
-    def test_divided_by_their_sums_the_mask_gradient_s_maps_lead_nowhere(self):
-        named = self.maps().dropna(subset="map")
-        r = agreement(named[named.model.isin([MINI, FULL])], [WORDS], [SUM_TO_ONE])
-        leads = []
-        for place in READOUTS:
-            rows = r[r.readout.eq(place) | r["map"].eq(price.ONE)]
-            leads.append(compare(rows, price.ONE, price.ATTN_LRP, self.at, of="map")["lead"])
-        leads = pd.concat(leads)
-        assert (leads <= 0).all()
-        assert (leads < 0).mean() > 0.4
-
-    def test_closing_the_keys_helps_only_where_special_tokens_count(self):
-        maps = frame.read_maps("maps", "controls", runs=frame.MAIN).query("rules == ''")
-        maps = maps[maps.method.isin(["loo", "attnlrp", "key-closed"])]
-        r = agreement(maps[maps.removal.isin(["", "attention-mask"])], [EVERY, WORDS])
-        lead = compare(r, "key-closed", "attnlrp", ["counted", "readout", *self.at])
-        behind_places = lead.loc[EVERY].drop("word", level=0)
-        assert (behind_places.xs("SST-2", level="data").low > 0).all()
-        assert not (lead.loc[WORDS].low > 0).any()
-
-    def test_the_sum_was_chosen_from_eleven_settings(self):
-        settings = frame.read_rows("remedy", ["minilm-sst2"]).setting
-        assert len({*settings} - {"loo"}) == 11
-
-    def test_part_of_what_exact_passes_buy_is_loo_itself(self):
-        """By numpy alone: over the words that were not removed r is lower."""
-        named = self.maps()[lambda maps: maps["map"].isin([price.HALF, price.LOO])]
-        rows = []
-        for text, part in named.groupby(price.TEXT):
-            scores = part.set_index("map").scores
-            if price.HALF in scores:
-                own = np.array(part.content.iloc[0])
-                bought, loo = (np.array(scores[way])[own] for way in (price.HALF, price.LOO))
-                left = bought != loo
-                if left.sum() > 2:
-                    row = dict(zip(price.TEXT, text, strict=True))
-                    for where, some in {"all": slice(None), "left": left}.items():
-                        r = np.corrcoef(bought[some], loo[some])[0, 1]
-                        rows.append(row | {"map": where, "r": r})
-        lead = compare(pd.DataFrame(rows), "left", "all", self.at, of="map")
-        assert (lead.high < 0).all()
+        ways = [price.ATTN_LRP, price.ONE, price.HALVES, price.THREE]
+        found = price.by_text(prices(), ways, finds).groupby(["run", "map"]).top.mean()
+        assert (found.unstack().idxmax(axis=1) == price.THREE).all()
 
 
 class TestWords:
@@ -864,7 +798,7 @@ class TestWords:
     @cache
     def rows():
         """By numpy alone: whether LOO's top word is found, and r over the other words."""
-        named = price.read_maps().query("readout in ['', 'word']").dropna(subset="map")
+        named = prices().query("readout in ['', 'word']").dropna(subset="map")
         rows = []
         for text, part in named.groupby(price.TEXT):
             own = np.array(part.content.iloc[0])
@@ -887,45 +821,10 @@ class TestWords:
         assert (lead["lead"] == 1).all()
         assert lead.value.min() > 0.15
 
-    @pytest.mark.parametrize("split", ["confidence", "class", "length"])
-    def test_so_it_does_by_confidence_class_and_length(self, split):
-        texts = price.read_maps().drop_duplicates(price.TEXT).set_index(price.TEXT)
-        texts["class"], texts["length"] = texts.target, texts.content.map(np.sum)
-        run = texts.groupby(["data", "model"])
-        texts["length"] = texts.length > run.length.transform("median")
-        rank = run.logit.rank(method="first", pct=True)
-        texts["confidence"] = np.ceil(4 * rank)  # quarters
-        rows = self.rows().join(texts[split], on=price.TEXT)
-        by = ["data", "model", split]
-        lead = compare(rows, price.ONE, price.ATTN_LRP, by, of="map", column="r")
-        assert lead.value.min() > 0.05
-
     def test_by_size_it_finds_the_top_word_more_often_in_language_models_only(self):
         lead = self.lead(price.ONE, price.ATTN_LRP, "top")["lead"]
         assert (lead[[*self.classifiers]] == 0).all()
         assert (lead[[*self.spoken]] == 1).all()
-
-    def test_of_the_first_three_words_it_finds_more(self):
-        rows = price.by_text(price.read_maps(), (price.ONE, price.ATTN_LRP), self.first_three)
-        lead = compare(rows, price.ONE, price.ATTN_LRP, ["data", "model"], of="map", column="three")
-        assert (lead.low > 0).all()
-        assert lead.index[lead["lead"] == 0].to_list() == [("IMDB", MINI)]
-
-    @staticmethod
-    def first_three(scores, loo):
-        ours, exact = ({*np.argsort(-np.abs(x))[:3]} for x in (scores, loo))
-        return {"three": len(ours & exact) / 3}
-
-    def test_half_removal_is_not_ahead_at_the_top_word_where_classifiers_are_sure(self):
-        texts = price.read_maps().drop_duplicates(price.TEXT).set_index(price.TEXT)
-        rank = texts.groupby(["data", "model"]).logit.rank(method="first", pct=True)
-        rows = self.rows().join(rank.rename("rank"), on=price.TEXT)
-        rows = rows[(rows["rank"] > 0.75) & (rows.data == "SST-2")]
-        by = ["data", "model"]
-        lead = compare(rows, price.HALVES, price.ATTN_LRP, by, of="map", column="top")
-        for model in (MINI, FULL):
-            assert lead.value["SST-2", model] < 0.1
-            assert lead.low["SST-2", model] < 0
 
     def test_half_removal_finds_it_more_often_but_on_minilm_s_reviews(self):
         lead = self.lead(price.HALVES, price.ATTN_LRP, "top")["lead"]
@@ -1025,15 +924,6 @@ class TestLanguageModels:
         told = self.lead(wide, "attnlrp", "mask-gradient")
         assert told.to_dict() == {self.smollm: -1, self.gemma: 1}
 
-    def test_neither_half_of_the_layers_leads(self):
-        rows = spoken.read_prompted("-layers")
-        rows = rows.drop(columns="method").assign(method=rows.family)
-        half = rows.groupby("model").layer.transform("max") // 2
-        kept = rows.layer == half + (rows.family == "back")
-        exact = spoken.read_prompted().query("method == 'loo'")
-        wide = self.wide(pd.concat([exact, rows[kept & (rows.family != "")]])).dropna()
-        assert (self.lead(wide, "back", "front") == 0).all()
-
     @pytest.mark.parametrize(
         ("unit", "more", "rank"), [("sentences", 1, 0), ("reviews", 0, 0), ("words", 1, -1)]
     )
@@ -1049,21 +939,6 @@ class TestLanguageModels:
             assert np.sort(gap["r"])[-3:].sum() > 0.5 * gap["r"].sum()
             assert abs(r[spoken.ONLY_FIRST].mean() - r["AttnLRP"].mean()) < 0.05
             assert first[["AttnLRP", "Mask gradient"]].mean().min() > 0.7
-
-    def test_by_size_attnlrp_finds_the_top_sentence_more_often_and_none_leads_at_the_others(self):
-        tops, rest = {}, {}
-        for text, rows in spoken.read_answers("sentences").groupby("id"):
-            own = np.array(rows.own.iloc[0], bool)
-            scores = {m: np.array(x)[own] for m, x in zip(rows["map"], rows.scores, strict=True)}
-            top = np.abs(scores["LOO"]).argmax()
-            for name in ("AttnLRP", "Mask gradient") if own.sum() > 3 else ():
-                largest = np.abs(scores[name]).argmax()
-                tops[text, name] = largest == top
-                others = np.delete([scores[name], scores["LOO"]], top, axis=1)
-                rest[text, name] = np.corrcoef(others)[0, 1]
-        tops, rest = (pd.Series(x, dtype=float).unstack() for x in (tops, rest))
-        assert stats.leads(tops["AttnLRP"] - tops["Mask gradient"]) == 1
-        assert stats.leads((rest["Mask gradient"] - rest["AttnLRP"]).dropna()) == 0
 
     def test_on_reviews_other_references_find_loo_s_first_sentence(self):
         first, shorter = self.answers("reviews")[2].mean(), self.answers("sentences")[2].mean()
@@ -1276,67 +1151,12 @@ class TestErrorRates:
 class TestSaturation:
     """f bends on the way to leave-one-out: where the model is sure, the decisive word is small."""
 
-    sentences = ("minilm-sst2", "mpnet-sst2")
-    paths = staticmethod(cache(saturation.read_paths))
-
-    @pytest.mark.parametrize("run", sentences)
-    def test_where_the_model_is_sure_the_top_word_is_lost_later(self, run):
-        half = self.paths(run).query("degree == 0.5")
-        lost = (half.lost / half.loo).groupby([half.top, half.quarter]).median()
-        assert lost[True, 4] < min(lost[True, 1] - 0.1, 1 / 3)
-        assert lost[True, 1] < 0.5
-        assert lost[True, 4] < lost[False, 4] - 0.1
-
-    @pytest.mark.parametrize("run", sentences)
-    def test_with_the_top_word_exact_the_fall_with_confidence_is_gone_and_stays_at_the_others(
-        self, run
-    ):
-        texts = saturation.compare_texts(self.paths(run))
-        rank = partial(lrp.stats.estimate, statistic=saturation.rank_correlation)
-        falls = rank(texts.logit, texts.gradient)
-        assert falls.high < -0.1
-        assert abs(rank(texts.logit, texts.gradient, texts.early).value) < -falls.value / 2
-        assert rank(texts.early, texts.gradient, texts.logit).low > 0.2
-        mended = rank(texts.logit, texts.mended)
-        assert mended.low < 0 < mended.high
-        words = self.paths(run).query("degree == 0.5 and not top").groupby("id", sort=False)
-        others = {text: np.corrcoef(x.gradient, x.loo)[0, 1] for text, x in words if len(x) > 2}
-        of_texts = texts.set_index("id").assign(r=pd.Series(others)).dropna(subset="r")
-        assert rank(of_texts.logit, of_texts.r).high < -0.1
-
-    def test_a_language_model_s_decisive_word_is_not_lost_later_where_it_is_sure(self):
-        texts = saturation.compare_texts(self.paths("smollm2-sst2"))
-        rank = partial(lrp.stats.estimate, statistic=saturation.rank_correlation)
-        assert len(texts) == 150
-        assert rank(texts.logit, texts.early).low > -0.1
-        assert rank(texts.logit, texts.gradient).high > 0
-        assert rank(texts.logit, texts.gradient, texts.early).value < -0.1  # early explains nothing
-        sure = saturation.compare_texts(self.paths(self.sentences[1]))
-        assert rank(sure.logit, sure.early).high < -0.2
-
-    @pytest.mark.parametrize("run", ["minilm-imdb", "mpnet-imdb"])
-    def test_on_reviews_the_medians_point_there_too_and_48_do_not_tell(self, run):
-        half = self.paths(run).query("degree == 0.5")
-        lost = (half.lost / half.loo).groupby([half.top, half.quarter]).median()
-        assert lost[True, 4] < lost[True, 1]
-        texts = saturation.compare_texts(self.paths(run))
-        assert len(texts) == 48
-        told = lrp.stats.estimate(texts.logit, texts.early, statistic=saturation.rank_correlation)
-        assert told.low < 0 < told.high
-
-    def test_on_mpnet_most_is_lost_so_late_that_the_first_half_tells_nothing(self):
-        """The bend of the first half, which leave-one-out is no part of, tells some on MiniLM."""
-        left, fall = {}, {}
-        for run in self.sentences:
-            texts = saturation.compare_texts(self.paths(run))
-            r = saturation.rank_correlation
-            left[run] = r(texts.logit, texts.gradient, texts.bend) - r(texts.logit, texts.gradient)
-            quarters = texts.groupby("quarter")[["gradient", 0.5, 0.9]].mean()
-            fall[run] = quarters.loc[1] - quarters.loc[4]
-        assert left["minilm-sst2"] > 0.1 > 0.03 > left["mpnet-sst2"]
-        assert fall["minilm-sst2"][0.5] < fall["minilm-sst2"]["gradient"] / 2
-        assert fall["mpnet-sst2"][0.5] > 0.9 * fall["mpnet-sst2"]["gradient"]
-        assert max(abs(of_run[0.9]) for of_run in fall.values()) < 0.01
+    def test_where_the_model_is_sure_the_top_word_is_lost_later(self):
+        lost = tables("07_remedy")["fig-saturation"].value.xs(0.5, level=2).unstack()
+        assert (lost["top word, sure"] < lost["top word, unsure"] - 0.1).all()
+        assert (lost["top word, unsure"] < 0.5).all()
+        assert (lost["top word, sure"] < 1 / 3).all()
+        assert (lost["top word, sure"] < lost["other words, sure"] - 0.1).all()
 
     @pytest.mark.parametrize("run", frame.RUNS)
     def test_more_exact_passes_for_confident_texts_buy_nothing(self, run):
@@ -1345,38 +1165,6 @@ class TestSaturation:
         assert (gains.low < 0).all()
         assert (gains.value < 0.015).all()
         assert (gains.chance > 0.01).all()
-
-    @pytest.mark.parametrize("passes", [3, 6])
-    def test_exact_passes_are_nowhere_behind_passes_in_groups_at_one_price(self, passes):
-        """Three find the top word more often than half-removal; confidence picks no better way."""
-        maps = price.read_maps([*frame.RUNS])
-        spent = saturation.spend(maps, passes)
-        at = ["data", "model"]
-        r, top, above_chance = (
-            compare(spent, "exact", other, at, of="way", column=column)
-            for other, column in (("groups", "r"), ("groups", "top"), ("chance", "r"))
-        )
-        assert len(r) == 7
-        assert [*top.lead[top.lead != 1].index] == [("IMDB", FULL)] * (passes == 3)
-
-        def finds(scores, loo):
-            return {"top": float(abs(scores).argmax() == abs(loo).argmax())}
-
-        one_pass = price.by_text(maps, [price.ATTN_LRP, price.ONE], finds)
-        one_pass = one_pass.groupby([*at, "map"]).top.mean().unstack()
-        found = spent.groupby([*at, "way"]).top.mean().unstack()
-        assert (found.exact > one_pass.max(axis=1)).all()
-        assert (r.lead >= 0).all()
-        sentences = r.lead["SST-2"]
-        closer = (
-            {MINI, spoken.MODELS["smollm2"]}
-            if passes == 3
-            else {*sentences.index} - {spoken.MODELS["gemma3"]}
-        )
-        assert {*sentences[sentences == 1].index} == closer
-        assert (above_chance.low > 0).all()
-        for _, texts in spent.groupby(at):
-            assert saturation.choose_by_confidence(texts).low < 0
 
     def test_along_the_curves_no_estimate_is_ahead_of_attnlrp(self):
         """By Δ half-removal comes closer than one pass on sentences."""
@@ -1398,10 +1186,3 @@ class TestSaturation:
             assert (lead[way] <= 0).all()
             closer = found[way].value - found[price.ONE].value
             assert (closer["SST-2"] > 0.1).all()
-
-    def test_curves_of_one_pass_are_those_of_another_recording(self):
-        ours = frame.read_rows("estimates", ["minilm-sst2"]).query("variant == 'one-pass'")
-        theirs = frame.read_rows("sst", ["minilm-sst2"]).query("method == 'mask-gradient'")
-        both = ours.merge(theirs, on="id", validate="one_to_one")
-        assert len(both) == len(ours)
-        assert (both.delta_x - both.delta_y).abs().max() < 0.05

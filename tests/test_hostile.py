@@ -1,15 +1,13 @@
 """Whatever is typed or handed over: an answer or one sentence, no traceback, and nothing is run."""
 
 import gzip
-import io
 import json
 import os
 import shutil
 import tracemalloc
 import unicodedata
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 
-import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,47 +18,30 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 import lrputils as lrp
-from lrputils.__main__ import main
 from lrputils.book.layout import BookError, find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import check_given, declared, from_command_line, load_parameters
 from lrputils.data import files
 from lrputils.model.classifier import EMBEDDED, load_classifier
 from tests import tiny
+from tests.net.surface import said
 
 CHAPTERS = list(find_book().chapters().values())
 few = settings(
-    max_examples=15,
+    max_examples=8,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 @pytest.fixture
-def shell(classifier, monkeypatch, tmp_path):
-    """Run a command in an empty folder, with a small model for the book's own and no hub."""
-
-    def unreachable(*_, **__):
-        raise ConnectionError("no route to host")
-
+def shell(classifier, monkeypatch, tmp_path, no_hub):
+    """Run a command in an empty folder, with a small model for the book's own."""
     monkeypatch.setattr(
         "lrputils.model.classifier.load_classifier",
         lambda name=None, **_: load_classifier(name) if name else classifier,
     )
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                status = main(list(words))
-            except SystemExit as stop:  # argparse could not read the command
-                return stop.code, "", ""
-        return status, out.getvalue(), err.getvalue()
-
-    return run
+    return lambda *words: said(list(words))
 
 
 def check(status: int, out: str, err: str) -> None:
@@ -104,9 +85,9 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(shell, tmp_path):
         "--out=no/x.svg": "no folder no",
         "--methods=loo,shap": "unknown method 'shap'",
     }.items():
-        status, _, said = shell("explain", "a film", "--model=none/none", wrong)
+        status, _, told = shell("explain", "a film", "--model=none/none", wrong)
         assert status == 1
-        assert words in said
+        assert words in told
     assert shell("explain", "a film", "--methods=ig", "--html", "x.html")[1] == "x.html\n"
     assert [path.name for path in tmp_path.iterdir()] == ["x.html"]
 
@@ -215,7 +196,7 @@ def test_a_model_folder_runs_nothing(shell, tmp_path, spoil):
     check(status, out, err)
     assert not marker.exists()
     if status == 0:
-        page = lrp.explain(lrp.load_classifier(folder), "a film")._repr_mimebundle_()["text/html"]
+        page = lrp.explain(load_classifier(folder), "a film")._repr_mimebundle_()["text/html"]
         assert "<img" not in page
     shutil.rmtree(folder)
 
@@ -232,7 +213,7 @@ def test_an_index_of_weights_stays_in_its_folder(tmp_path):
         told = {"metadata": {}, "weight_map": dict.fromkeys(names, place)}
         (folder / "model.safetensors.index.json").write_text(json.dumps(told))
         with pytest.raises(ValueError, match=r"outside\.safetensors, which lies outside of it"):
-            lrp.load_classifier(folder, device="cpu")
+            load_classifier(folder, device="cpu")
 
 
 def write_packed(path, text):

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -18,6 +17,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
@@ -97,46 +97,40 @@ def exact(classifier):
     return [reference.leave_one_out(classifier.model, ids)[0].numpy() for ids in texts]
 
 
-def evaluated(classifier, given):
-    return lrp.evaluate(classifier, given, [], progress=False).maps["loo"]
-
-
-def encoded(classifier, given):
-    inputs = classifier.encode(given)
-    scores = lrp.leave_one_out(classifier, inputs, progress=False)
-    return [row[:n].numpy() for row, n in zip(scores, inputs.lengths.tolist(), strict=True)]
-
-
-def explained(classifier, given):
-    return [shown.maps["LOO"] for shown in lrp.explain(classifier, given, "LOO")]
-
-
-@pytest.mark.parametrize(
-    ("name", "verb"), [*product(AT_HAND, (evaluated, encoded)), ("a list", explained)]
-)
-def test_texts_at_hand(classifier, exact, name, verb):
-    given = AT_HAND[name]()
-    labelled = isinstance(given, pd.DataFrame | datasets.Dataset)
-    texts = lrp.load_texts(AT_HAND[name]())
+@pytest.mark.parametrize("name", AT_HAND)
+def test_texts_at_hand(classifier, name):
+    given, texts = AT_HAND[name](), lrp.load_texts(AT_HAND[name]())
     assert list(texts) == TEXTS
     assert texts.identity.startswith("sha256 ")
-    assert not labelled or texts.labels == tuple(LABELS)
-    if verb is encoded and isinstance(given, datasets.DatasetDict):
+    if isinstance(given, pd.DataFrame | datasets.Dataset):
+        assert texts.labels == tuple(LABELS)
+    if isinstance(given, datasets.DatasetDict):
         with pytest.raises(TypeError, match=r"pass one of its splits \['test'\]"):
-            verb(classifier, given)
-        return
-    for ours, theirs in zip(verb(classifier, given), exact, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=3e-5)
+            classifier.encode(given)
+    else:
+        assert torch.equal(classifier.encode(given).input_ids, classifier.encode(TEXTS).input_ids)
+
+
+def test_every_verb_takes_them(classifier, exact):
+    evaluated = lrp.evaluate(classifier, AT_HAND["a generator"](), [], progress=False).maps["loo"]
+    explained = [shown.maps["LOO"] for shown in lrp.explain(classifier, TEXTS, "LOO")]
+    for maps in (evaluated, explained):
+        for ours, theirs in zip(maps, exact, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files(classifier, exact, name, tmp_path, monkeypatch):
+def test_files(classifier, name, tmp_path):
     FILES[name](path := tmp_path / name)
     texts = lrp.load_texts(path)
     assert list(texts) == TEXTS
     if path.is_file():
         assert texts.identity == f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
     assert texts.labels is None or classifier.number_labels(texts.labels) == LABELS
+
+
+def test_a_folder_on_the_command_line(classifier, exact, tmp_path, monkeypatch):
+    FILES["folder"](path := tmp_path / "folder")
     monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: classifier)
     command = ["evaluate", "--dataset", str(path), "--methods", "loo", "--out"]
     assert main([*command, str(tmp_path / "out"), "--quiet"]) == 0

@@ -22,7 +22,8 @@ from lrputils.model.families import FAMILIES
 
 # isort: split
 import transformers  # after lrputils, which keeps torchvision importable
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import BertConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 PAD, FIRST, LAST, MASK = 1, 2, 3, 4
 VOCABULARY = 40
@@ -91,6 +92,60 @@ def made(name: str, head: str = "ForSequenceClassification", **settings: object)
     return kind(kind.config_class(**settings)).eval().requires_grad_(False)
 
 
+class Reader(nn.Module):
+    """A module of torch alone, whose encoder's states are (tokens, batch, size)."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(32, 4, 64)
+        self.words, self.places = nn.Embedding(tokens, 32), nn.Embedding(64, 32)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(32, 3)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        states = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        states = self.encoder(states.transpose(0, 1), src_key_padding_mask=mask == 0)
+        return self.head(states[0])
+
+
+class BagForSequenceClassification(PreTrainedModel):
+    """A class of one's own without positions: attention of torch's, and a mean."""
+
+    config_class = BertConfig
+    causal = False
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.words = nn.Embedding(60, 32)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.out = nn.Linear(32, 3)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.words
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: object
+    ) -> SequenceClassifierOutput:
+        later = torch.ones(2 * input_ids.shape[1:], dtype=torch.bool).triu(1) & self.causal
+        hidden = (attention_mask[:, None] == 0) & ~torch.eye(len(later), dtype=torch.bool)
+        unseen = (later | hidden).repeat_interleave(4, 0)  # a head each
+        states = self.encoder(self.words(input_ids), mask=unseen)
+        seen = attention_mask[..., None]
+        mean = (states * seen).sum(1) / seen.sum(1)
+        return SequenceClassifierOutput(logits=self.out(mean))
+
+
+def of_own_class(*, causal: bool = False, **settings: object) -> PreTrainedModel:
+    """One of it, in evaluation mode."""
+    torch.manual_seed(0)
+    model = BagForSequenceClassification(BertConfig(**settings)).eval().requires_grad_(False)
+    model.causal = causal
+    return model
+
+
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789!\"#$%&'()*+,-./:;<=>?@[]_’‘“”–—…£€é"
 
@@ -109,7 +164,7 @@ def classifier(
     tokenizer = transformers.BertTokenizer(
         vocab={word: number for number, word in enumerate(words)}, model_max_length=positions
     )
-    config = transformers.BertConfig(
+    config = BertConfig(
         vocab_size=len(words),
         hidden_size=hidden,
         num_hidden_layers=layers,

@@ -40,15 +40,11 @@ KINDS = {
     "baselines": "experiments.recordings.evaluations:baselines",
     "deltas": "experiments.recordings.evaluations:deltas",
     "epsilon": "experiments.recordings.epsilon:measure",
-    "depth": "experiments.depth:agreement_by_depth",
     "patching": "experiments.recordings.patching:measure",
     "layer_pairs": "experiments.recordings.layers:layer_pairs",
     "random_weights": "experiments.controls:random_weights",
     "uniform": "experiments.recordings.layers:uniform",
-    "units": "experiments.recordings.units:units",
-    "moved": "experiments.recordings.special:moved",
     "prompted": "experiments.recordings.language:prompted",
-    "pinned": "experiments.recordings.language:pinned",
     "answers": "experiments.recordings.language:answers",
     "factorial": "experiments.recordings.factorial:measure",
     "saturation": "experiments.recordings.saturation:measure",
@@ -85,15 +81,11 @@ def record(
         baselines       Integrated Gradients from three baselines, rollout, the mask gradient
         deltas          the curves of half-removal alone, of long texts
         epsilon         LRP with ε > 0
-        depth           the mask gradient of the last layers
         patching        patches, and each backward pass's estimates of them
         layer_pairs     exact leave-two-out, hidden from a layer on
         random_weights  agreement with LOO as the weights are randomised
         uniform         predictions with uniform attention in some layers
-        units           agreement with LOO by tokens, words and sentences
-        moved           agreement with [CLS]'s position in its word's vector
         prompted        a language model's maps of the label that it says next
-        pinned          its leave-one-out with the first token's weights held
         answers         a language model's maps of its answers to chats, by sentences
         factorial       agreement with each of LRP's four rules on or off, on a run's texts
         saturation      what is lost while a token is hidden by degrees

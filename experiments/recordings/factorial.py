@@ -25,7 +25,6 @@ from torch.nn.utils.rnn import pad_sequence
 from experiments.by_text import in_order
 from experiments.conventions import lrp_everywhere
 from experiments.frame import recorded_loo
-from experiments.recordings.language import LABELS
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
@@ -64,21 +63,17 @@ def measure(
     texts: Texts,
     *,
     run: str,
-    template: str | None = None,
-    labels: Sequence[str] = LABELS,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
     """Return a row a text, composite and read-out; leave-one-out is that of a recorded run.
 
     Args:
-        classifier: the run's own.
+        classifier: the run's own; of a language model the classifier that a template makes of it,
+            and f is then the difference of its two labels' logits.
         texts: the run's own; longer ones are cut.
         run: of `results/maps`, of a language model `results/prompted`, whose maps "loo" under the
             attention mask are compared with.
-        template: of a language model, the prompt around each text: f is the difference of the two
-            labels' logits. None: f is the predicted class's logit.
-        labels: of a language model, a token each, negative first.
         batch_size: texts a batch.
         max_length: in tokens.
 
@@ -87,13 +82,11 @@ def measure(
         follows its rule; `readout`; `r`, Pearson's with leave-one-out over all tokens, and
         `r_content`, without special ones.
     """
-    exact = recorded_loo(run, "maps" if template is None else "prompted")
-    if template is not None:
-        classifier = classifier.zero_shot(template, labels)
+    exact = recorded_loo(run, "prompted" if classifier.prompt else "maps")
     rows = []
     for inputs, target, facts in predicted(classifier, texts, batch_size, max_length):
         loo = [torch.tensor(exact[fact["id"]]) for fact in facts]
-        explained = target if template is None else torch.stack([target, target - 2], 1)
+        explained = torch.stack([target, target - 2], 1) if classifier.prompt else target
         compared = _compare(classifier, inputs, explained, pad_sequence(loo, batch_first=True))
         told = ("position", "id", "target", "label", "logit")
         rows += [

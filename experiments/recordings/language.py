@@ -15,16 +15,12 @@ from torch import Tensor
 from experiments.by_text import in_batches, in_order
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
-from lrputils.model.attention import AttentionCall, Recorder, stepwise
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.operations import routed
 from lrputils.propagation.composites import ATTN_LRP, Composite
-from lrputils.propagation.layerwise import bypass_at
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from lrputils.study.variants import layer_sets
 
 TEMPLATE = "Review: {text}\nSentiment (positive or negative):"
 LABELS = " negative", " positive"
@@ -58,7 +54,6 @@ def prompted(
     outputs: Sequence[str] = OUTPUTS,
     removals: Sequence[str] = ("attention-mask", "delete"),
     methods: Sequence[str] = tuple(MAPS),
-    layers: int = 0,
     curves: int = 0,
     batch_size: int = 16,
     max_length: int | None = None,
@@ -74,20 +69,17 @@ def prompted(
         outputs: which f, of `OUTPUTS`.
         removals: of `leave_one_out`.
         methods: which maps, of `MAPS`.
-        layers: also AttnLRP with CP-LRP's rule in the first k, the last, and single layers, every
-            so many layers; 0: not.
         curves: tokens of the text that go at once along the perturbation curves of the maps;
             0: no curves.
 
     Returns:
         `id`, `target`, `logit` (of the target), `content`; `output`, `method`, `removal`
-        (of rows with "loo"), `family` and `layer` (of layer ablations), `scores`; with curves
-        their means `morf` and `lerf`.
+        (of rows with "loo"), `scores`; with curves their means `morf` and `lerf`.
     """
     zero_shot = classifier.zero_shot(template, labels)
     options = {"language_model": replace(classifier, prompt=zero_shot.prompt), "labels": labels}
     options |= {"outputs": outputs, "removals": removals, "methods": methods}
-    options |= {"layers": layers, "curves": curves}
+    options |= {"curves": curves}
     sizes = {"batch_size": batch_size, "max_length": max_length}
     return _prompted(zero_shot, texts, **sizes, **options)
 
@@ -103,7 +95,6 @@ def _prompted(
     outputs: Sequence[str],
     removals: Sequence[str],
     methods: Sequence[str],
-    layers: int,
     curves: int,
 ) -> Iterator[dict[str, Any]]:
     said = [labels[number] for number in target.tolist()]
@@ -115,7 +106,6 @@ def _prompted(
     }
     for output in outputs:
         model, given, chosen = explained[output]
-        row = {"output": output, "family": "", "layer": 0, "removal": ""}
         maps = {}
         for removal in removals:
             how = {"target": chosen, "removal": removal, "progress": False}
@@ -130,86 +120,8 @@ def _prompted(
             means = {"morf": curve_mean(points.morf), "lerf": curve_mean(points.lerf)}
         for number, ((name, removal), scores) in enumerate(maps.items()):
             of_map = {column: mean[number] for column, mean in means.items()}
-            yield {**row, "method": name, "removal": removal, "scores": scores, **of_map}
-        if layers:
-            sets = {
-                (family, k): own
-                for (family, k), own in layer_sets(model.architecture.layers).items()
-                if k % layers == 0 or k == 1
-            }
-            found = bypass_at(["word"], model.model, given, list(sets.values()), chosen)["word"]
-            for (family, k), scores in zip(sets, found, strict=True):
-                yield {
-                    **row,
-                    "method": "attnlrp",
-                    "family": family,
-                    "layer": k,
-                    "scores": scores,
-                }
-
-
-def pinned(
-    classifier: Classifier,
-    texts: Texts,
-    *,
-    template: str = TEMPLATE,
-    labels: Sequence[str] = LABELS,
-    batch_size: int = 16,
-    max_length: int | None = None,
-) -> pd.DataFrame:
-    """Return a row a text: leave-one-out while what each query gives the first token stays.
-
-    A language model's first token takes the attention that no other one needs. Where a token is
-    removed, its weight goes to all others in proportion, much of it to the first. Here the weights
-    of the first key are held at those of the whole text, and the others share the rest.
-
-    Returns:
-        `id`, `target`, `logit`, `content`; `scores` of the difference of the two labels'
-        logits, NaN at the first token, which stays.
-    """
-    zero_shot = classifier.zero_shot(template, labels)
-    return _pinned(zero_shot, texts, batch_size=batch_size, max_length=max_length)
-
-
-@in_batches("id", "target", "logit", "content")
-def _pinned(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[dict[str, Any]]:
-    scores = torch.full(inputs["input_ids"].shape, torch.nan)
-    for number, length in enumerate(inputs.lengths.tolist()):
-        lost = loo_with_first_held(classifier, inputs.rows(number), int(target[number]))
-        scores[number, 1:length] = lost[1:]
-    yield {"scores": scores}
-
-
-@torch.inference_mode()
-def loo_with_first_held(
-    classifier: Classifier, inputs: Inputs, target: int, *, held: bool = True
-) -> Tensor:
-    """Leave-one-out of one text, (tokens,), with the first key's weights held; else as it is.
-
-    Every token is hidden from all queries, its own too: nothing reads them but the last token's,
-    whose query stays.
-    """
-    model = classifier.model
-    ids = inputs["input_ids"]
-    tokens = ids.shape[1]
-    with routed(model, whole := Recorder(stepwise)):
-        before = model(**inputs.model_kwargs()).logits[0]
-
-    def with_held(call: AttentionCall) -> tuple[Tensor, None]:
-        weights = call.weights()
-        first, rest = whole.weights[call.layer][..., :1], weights[..., 1:]
-        rest = rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(rest.dtype).tiny)
-        kept = torch.cat([first.expand_as(weights[..., :1]), (1 - first) * rest], -1)
-        return call.combined(kept if held else weights), None
-
-    with routed(model, with_held):
-        after = model(
-            input_ids=ids.expand(tokens, -1),
-            attention_mask=1 - torch.eye(tokens, dtype=torch.long),
-            position_ids=torch.arange(tokens).expand(tokens, -1),
-        ).logits
-    lost = before - after
-    return lost[:, target] - lost[:, 1 - target]
+            row = {"output": output, "method": name, "removal": removal, "scores": scores}
+            yield row | of_map
 
 
 def answers(

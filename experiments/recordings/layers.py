@@ -8,6 +8,8 @@ holds is what layer l adds to the interaction of i and j.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -16,12 +18,15 @@ from torch import Tensor
 
 from experiments.attention import uniform_attention
 from experiments.by_text import in_batches, in_order
-from experiments.depth import losses
 from lrputils.data.texts import Texts
+from lrputils.model.attention import AttentionCall, additive, fused
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
+from lrputils.model.operations import routed
 from lrputils.study.by_text import predicted
+
+_ROWS = 512  # in one forward pass
 
 
 @in_batches("id", "label", "target")
@@ -84,3 +89,31 @@ def layer_pairs(
                     )
                 )
     return in_order(pd.concat(rows).to_dict("records"))
+
+
+def _hidden_from(layer: int, keys: Tensor, call: AttentionCall) -> tuple[Tensor, None]:
+    """Attention in which no query sees the `keys`, boolean (rows, tokens), from `layer` on.
+
+    Layers count from 0. From layer 0 on this is leave-one-out's removal by the attention mask.
+    """
+    if call.layer < layer:
+        return fused(call)
+    dtype = call.query.dtype
+    hidden = torch.where(keys, torch.finfo(dtype).min / 2, 0.0)[:, None, None].to(dtype)
+    return fused(replace(call, mask=additive(call.mask, dtype) + hidden))
+
+
+@torch.inference_mode()
+def losses(classifier: Classifier, ids: Tensor, target: int, layer: int, keys: Tensor) -> Tensor:
+    """f(x) − f(x with a row's keys hidden from `layer` on), (rows,), of one text's `ids` (tokens,).
+
+    A hidden token's own query stays; in an encoder nobody reads it but the head.
+    """
+    found = []
+    for part in torch.cat([torch.zeros_like(keys[:1]), keys]).split(_ROWS):
+        rows = ids.expand(len(part), -1)
+        with routed(classifier.model, partial(_hidden_from, layer, part)):
+            logits = classifier.model(input_ids=rows, attention_mask=torch.ones_like(rows)).logits
+        found.append(logits[:, target])
+    values = torch.cat(found)
+    return values[0] - values[1:]

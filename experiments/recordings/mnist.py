@@ -24,6 +24,7 @@ from experiments.images import ImageData, load_images
 from experiments.recordings.__main__ import rounded
 from experiments.recordings.epsilon import EPSILONS, damped
 from experiments.recordings.provenance import provenance, write
+from lrputils.mistakes import one_of
 from lrputils.progress import bar
 from lrputils.propagation.rules import scaled
 from lrputils.runs import results
@@ -192,7 +193,7 @@ def record_mnist(
         ValueError: no seeds or images, or no such kind or setting.
         FileExistsError: `out` holds a recording.
     """
-    la.check_choice("kind", kind, _MEASURED)
+    one_of("kind", kind, _MEASURED)
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
     chosen = [la.Setting(*name.split("-")) for name in settings]

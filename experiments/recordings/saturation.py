@@ -8,98 +8,67 @@ t = 0, and falls short of leave-one-out where most is lost late.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from experiments.by_text import in_order
-from experiments.frame import recorded_loo
-from experiments.recordings.language import LABELS
-from lrputils.data.texts import Texts
+from experiments.by_text import in_batches
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs, tensor_rows
 from lrputils.model.operations import routed
 from lrputils.model.proof import run_batch
 from lrputils.model.readout import explained
 from lrputils.removal.mask_gradient import Gates
-from lrputils.study.by_text import predicted
 
-_FACTS = ("id", "target", "label", "logit", "content")
 _TOKENS = 1024  # at once: on a CPU more take longer
 
 
+@in_batches("id", "target", "label", "logit", "content")
 def measure(
     classifier: Classifier,
-    texts: Texts,
+    inputs: Inputs,
+    target: Tensor,
     *,
     degrees: Sequence[float] = (0.1, 0.25, 0.5, 0.9),
-    template: str | None = None,
-    labels: Sequence[str] = LABELS,
-    run: str | None = None,
-    words: int | None = None,
-    batch_size: int = 16,
-    max_length: int | None = None,
-) -> pd.DataFrame:
+) -> Iterator[dict[str, Any]]:
     """Return a row a text and degree: f less f with one own token hidden by it, for each token.
 
     Args:
         classifier: `load_classifier`'s answer.
-        texts: what is measured; longer ones are cut.
+        inputs: of a batch of the texts; longer ones are cut.
+        target: the predicted classes.
         degrees: by how much a token is hidden, each above 0 and at most 1.
-        template: of a language model, the prompt around each text: f is the difference of the two
-            labels' logits. None: f is the predicted class's logit.
-        labels: of a language model, a token each, negative first.
-        run: of `results/maps`, whose leave-one-out chooses the `words`.
-        words: hide only so many of a text's own tokens, at even ranks by their size in `run`, the
-            largest first. None: all.
-        batch_size: texts a batch.
-        max_length: in tokens.
 
     Returns:
-        `id`, `target`, `label`, `logit`, `content`; `degree`; `scores` in logits, NaN at tokens
-        that were not hidden.
+        `id`, `target`, `label`, `logit`, `content`; `degree`; `scores` in logits, NaN at special
+        tokens.
 
     Raises:
-        ValueError: a degree outside (0, 1], or one of `run` and `words` without the other.
+        ValueError: a degree outside (0, 1].
     """
     if not all(0 < degree <= 1 for degree in degrees):
         raise ValueError(f"degrees={[*degrees]} are not all above 0 and at most 1")
-    if (run is None) != (words is None):
-        raise ValueError("words= are chosen by the leave-one-out of run=: give both or neither")
-    exact = None if run is None else recorded_loo(run)
-    if template is not None:
-        classifier = classifier.zero_shot(template, labels)
-    rows = []
-    for inputs, target, facts in predicted(classifier, texts, batch_size, max_length):
-        chosen = target if template is None else torch.stack([target, target - 2], 1)
-        for number, fact in enumerate(facts):
-            tokens = np.flatnonzero(fact["content"])
-            if exact is not None:
-                tokens = tokens[np.argsort(-np.abs(exact[fact["id"]][tokens]), kind="stable")]
-                ranks = np.linspace(0, len(tokens) - 1, words).round().astype(int)
-                tokens = tokens[np.unique(ranks)]
-            text, explains = inputs.rows(number), chosen[number : number + 1]
-            named = {name: fact[name] for name in ("position", *_FACTS)}
-            for degree in degrees:
-                scores = np.full(fact["tokens"], np.nan, np.float32)
-                scores[tokens] = loss_by_token(classifier, text, explains, tokens, degree)
-                rows.append({**named, "degree": degree, "scores": scores})
-    return in_order(rows)
+    for degree in degrees:
+        scores = torch.full(inputs["input_ids"].shape, torch.nan)
+        for number, own in enumerate(inputs.content_mask.cpu()):
+            text, chosen = inputs.rows(number), target[number : number + 1]
+            tokens = own.nonzero()[:, 0]
+            scores[number, tokens] = loss_by_token(classifier, text, chosen, tokens, degree)
+        yield {"degree": degree, "scores": scores}
 
 
 @torch.inference_mode()
 def loss_by_token(
-    classifier: Classifier, inputs: Inputs, target: Tensor, tokens: np.ndarray, degree: float
+    classifier: Classifier, inputs: Inputs, target: Tensor, tokens: Tensor, degree: float
 ) -> Tensor:
     """f less f with each of these tokens of one text hidden by `degree`, (tokens,), in logits."""
     architecture = classifier.architecture
     whole = explained(run_batch(architecture, inputs), target)
     length = inputs["input_ids"].shape[1]
     lost = []
-    for some in torch.as_tensor(tokens).split(max(1, _TOKENS // length)):
+    for some in tokens.split(max(1, _TOKENS // length)):
         closed = torch.zeros(len(some), length)
         closed[torch.arange(len(some)), some] = degree
         row = torch.zeros(len(some), dtype=torch.long)

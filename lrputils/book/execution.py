@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import logging
 import os
@@ -14,13 +13,12 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate, islice
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import jupytext
 import nbformat
 import papermill
 from nbclient.exceptions import DeadKernelError
@@ -28,7 +26,6 @@ from nbformat import ValidationError
 from papermill.exceptions import PapermillExecutionError
 
 import lrputils
-from lrputils import _HOME
 from lrputils.book.layout import Book, BookError, Execution
 from lrputils.book.notebooks import (
     missing_figures,
@@ -59,70 +56,22 @@ KERNEL_ENVIRONMENT = {
 }
 
 
-def _sources(book: Book) -> dict[str, tuple[str, set[str]]]:
-    """Return what chapters read: modules by name, assets and recorded runs by "/" and their folder.
-
-    Each with what identifies it, and with the names that it holds.
-    """
-    found = {}
-    for folder in (
-        Path(lrputils.__file__).parent,
-        book.root / "experiments",
-        book.root / "results",
-    ):
-        for path in sorted(folder.rglob("*")):
-            place = path.relative_to(folder.parent)
-            if path.suffix == ".py":
-                name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
-                found[name] = _read_code(path.read_text("utf-8"))
-            elif path.is_file() and path.parent.name != "__pycache__":
-                name = "/" + next(part for part in place.parts[1:] if part != "assets")
-                content = hashlib.sha256(path.read_bytes()).hexdigest()
-                found[name] = digest([found.get(name), str(place), content]), set()
-    return found
+def _code(book: Book) -> str:
+    """Return a digest of all that chapters may read: the package, `experiments`, recorded rows."""
+    rooms = Path(lrputils.__file__).parent, book.root / "experiments", book.root / "results"
+    files = {
+        str(path.relative_to(room.parent)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for room in rooms
+        for path in room.rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    return digest(files)
 
 
-def _fingerprint(
-    text: Path, parameters: Mapping[str, Any], sources: Mapping[str, tuple[str, set[str]]]
-) -> str:
-    """Return a digest of everything that decides what executing the chapter gives.
-
-    Of modules those that it imports, or that one of them does; of files those whose folder one of
-    them names.
-    """
-    names = _read_code(jupytext.writes(read_text(text), "py:percent"))[1]
-    names.add("lrputils.book.execution")
-    read: dict[str, str] = {}
-    while new := names & sources.keys() - read.keys():
-        read |= {name: sources[name][0] for name in new}
-        names = {part for name in new for part in sources[name][1]}
+def _fingerprint(text: Path, parameters: Mapping[str, Any], code: str) -> str:
+    """Return a digest of everything that decides what executing the chapter gives."""
     engines = {name: version(name) for name in _ENGINES}
-    return digest([text.read_text("utf-8"), parameters, read, engines, sys.version])
-
-
-def _read_code(code: str) -> tuple[str, set[str]]:
-    """Return code without its comments, the names of modules that it may import, and of folders.
-
-    The package's own names are those of the modules where they are. A folder's, with "/" before it,
-    stands in a text.
-    """
-    try:
-        tree = ast.parse(code)
-    except SyntaxError:
-        return code, set()
-    names, folders = set(), set()
-    for node in ast.walk(tree):
-        said = [node.attr] if isinstance(node, ast.Attribute) else []
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            said = [alias.name for alias in node.names]
-        origin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-        names |= {
-            place for name in said for place in (origin + name, f"lrputils.{_HOME.get(name)}")
-        }
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            folders |= {f"/{part}" for part in node.value.split("/")}
-    parts = (accumulate(name.split("."), "{}.{}".format) for name in names)
-    return ast.dump(tree), folders.union(*parts)
+    return digest([text.read_text("utf-8"), parameters, code, engines, sys.version])
 
 
 def _stamp_of(path: Path) -> dict[str, Any]:
@@ -146,7 +95,7 @@ def execute(
     how: Execution = Execution(),  # noqa: B008  (frozen)
     out: Path | None = None,
 ) -> dict[str, Path]:
-    """Execute chapters, each only if something that decides it has changed.
+    """Execute chapters, each only if its text, its parameters, code or recorded rows have changed.
 
     The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name. Into
     another folder `out` all are executed, since a model or data at the same path may be others now,
@@ -165,14 +114,13 @@ def execute(
             chapters failed, each with its reason: the others are executed and kept.
     """
     folder = out or book.build_folder / "executed" / Path(how.profile).stem
-    sources, executed, jobs = _sources(book), {}, []
+    code, executed, jobs = _code(book), {}, []
     check(book, given)
     writable(folder).mkdir(parents=True, exist_ok=True)
     for name, parameters in given.items():
         text, output = book.chapter(name), folder / f"{name}.ipynb"
         executed[name] = output
-        key = _fingerprint(text, parameters, sources)
-        stamp = {"profile": how.profile, "fingerprint": key}
+        stamp = {"profile": how.profile, "fingerprint": _fingerprint(text, parameters, code)}
         if how.force or out or not stamp.items() <= _stamp_of(output).items():
             run = text, parameters, output, stamp, how.quiet
             jobs.append(partial(_run_chapter, *run, alone=out is not None))

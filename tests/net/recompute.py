@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from itertools import combinations, product
-from math import comb
 from pathlib import Path
 from statistics import NormalDist
 
@@ -35,10 +33,9 @@ def estimate(
     return kept.mean(), *ends(kept), len(kept)
 
 
-def student(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the mean's interval; of each column, where a missing value is NaN."""
-    n, mean = np.isfinite(values).sum(axis=0), np.nanmean(values, axis=0)
-    reach = t.ppf(0.975, n - 1) * np.nanstd(values, axis=0, ddof=1) / np.sqrt(n)
+def student(values: np.ndarray) -> tuple[float, float]:
+    n, mean = len(values), values.mean()
+    reach = t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)
     return mean - reach, mean + reach
 
 
@@ -99,16 +96,6 @@ def half(run, family, readout, column):
     return found[found.layer == edge][column].astype(float)
 
 
-def accuracy(run):
-    texts = rows(run).drop_duplicates("id").set_index("id")
-    return (texts.target == texts.label).astype(float)
-
-
-def longer(long, short):
-    means = [rows(run).groupby("id").tokens.first().mean() for run in (long, short)]
-    return means[0] / means[1]
-
-
 def enough(run, first, second):
     """The least n, from 20, at which a lead shows in 80% of draws: of the mean with one text more
     at −1, and of the share against one half."""
@@ -123,7 +110,7 @@ def enough(run, first, second):
         n += 1
 
 
-# --- recorded maps: results/maps, controls, canon, remedy
+# --- recorded maps: results/maps, canon, remedy
 
 
 @cache
@@ -139,10 +126,10 @@ def content(run) -> pd.Series:
 
 
 @cache
-def tracking(run, method, readout, tokens, removal="attention-mask", unit=False):
+def tracking(run, method, readout, tokens, unit=False):
     """Pearson's r with LOO of a recorded map, by text; if `unit`, after sum-to-one."""
     recorded = f"maps/{run.split('/')[1]}"
-    known = maps(recorded, "loo", removal=removal)
+    known = maps(recorded, "loo", removal="attention-mask")
     found, counts = maps(run, method, readout), content(recorded)
     r = {}
     for text, scores in found.items():
@@ -150,37 +137,6 @@ def tracking(run, method, readout, tokens, removal="attention-mask", unit=False)
         sign = np.sign(scores[own].sum() * known[text][own].sum()) if unit else 1
         r[text] = pearson(scores, known[text], own) * sign
     return pd.Series(r)
-
-
-@cache
-def estimates(run, setting) -> pd.Series:
-    """Maps of an estimate of removal, or at the word embeddings of a method, by text.
-
-    "one+halves" is a sum of two, each divided by its mean |score| over the text's own tokens.
-    """
-    found = rows(f"remedy/{run}")
-    if "+" in setting:
-        one, other = (_at_one_size(estimates(run, name), run) for name in ("one-pass", "halves"))
-        return one + other
-    scores = found[found.setting == setting].set_index("id").scores
-    return maps(f"maps/{run}", setting, "word")[found.id.unique()] if scores.empty else scores
-
-
-def _at_one_size(scores: pd.Series, run) -> pd.Series:
-    own = content(f"remedy/{run}")
-    sized = {i: found / np.abs(found[own[i]]).mean() for i, found in scores.items()}
-    return pd.Series(sized)
-
-
-@cache
-def estimated(run, setting, tokens, coefficient="pearson"):
-    """r (or Spearman's) of an estimate of removal with LOO, on its texts."""
-    known = maps(f"maps/{run}", "loo", removal="attention-mask")
-    own, found = content(f"remedy/{run}"), {}
-    for i, scores in estimates(run, setting).items():
-        both = [x[own[i] if tokens == "words" else slice(None)] for x in (scores, known[i])]
-        found[i] = pearson(*(both if coefficient == "pearson" else map(rankdata, both)))
-    return pd.Series(found)
 
 
 @cache
@@ -215,90 +171,41 @@ def curve(run, variant):
     return found[found.variant == variant].set_index("id").delta
 
 
-def closer_share(setting):
-    """Share of runs, maps and read-outs where an estimate of removal is closer for certain."""
-    runs = ("minilm-sst2", "mpnet-sst2", "minilm-imdb", "mpnet-imdb")
-    every = product(runs, ("attnlrp", "cp-lrp"), ("word", "sum", "post-norm"))
-    gaps = (
-        estimated(r, setting, "all") - tracking(f"maps/{r}", method, readout, "all")
-        for r, method, readout in every
-    )
-    return 100 * np.mean([estimate(gap, paired=True)[1] > 0 for gap in gaps])
-
-
-def first_token(run, method, readout, kind="maps"):
-    """[CLS]'s score as a share of all |scores|."""
-    removal = "attention-mask" if method == "loo" else ""
-    found = maps(f"{kind}/{run}", method, readout, removal)
-    return found.map(lambda scores: scores[0] / np.abs(scores).sum())
-
-
-@cache
-def between_removals() -> list[float]:
-    """Mean r of each two removals' LOO, of all tokens, on both models."""
-    removals, means = ("attention-mask", "mask", "pad", "unk", "zero", "delete"), []
-    for run in ("maps/minilm-sst2", "maps/mpnet-sst2"):
-        loo = {name: maps(run, "loo", removal=name) for name in removals}
-        for one, two in combinations(loo.values(), 2):
-            means.append(np.nanmean([pearson(one[i], two[i]) for i in one.index]))
-    return means
-
-
-def between(pick):
-    return {"least": min, "most": max}[pick](between_removals())
-
-
 # --- all conventions at once, on both models of SST-2
 
 
-@cache
-def differences(first: str, second: str) -> dict[str, pd.DataFrame]:
-    """Model → r(first) − r(second) with LOO: a row a text, a column a specification."""
-    parts = {}
-    for run in ("minilm-sst2", "mpnet-sst2"):
-        found = rows(f"maps/{run}")
-        loo, found = found[found.method == "loo"], found[found.rules != "norm=gradient"]
-        one, two = (
-            found[found.method == m].set_index(["rules", "readout"]) for m in (first, second)
-        )
-        places = one.index.unique().intersection(two.index.unique())
-        kept = pd.concat([loo, *(part.loc[places].reset_index() for part in (one, two))])
-        r = [
-            _text(np.stack(part.scores).astype(float), part.content.iloc[0], len(places))
-            for _, part in kept.groupby("id", sort=False)
-        ]
-        every = product(_TOKENS, _VIEWS, ("raw", "unit"), loo.removal.unique(), places)
-        every = [(*choice, *place) for *choice, place in every]
-        names = ["tokens", "coefficient", "normalisation", "removal", "rules", "readout"]
-        parts[run] = pd.DataFrame(
-            np.stack(r), columns=pd.MultiIndex.from_tuples(every, names=names)
-        )
-    return parts
+def share_at_once(first, second, side):
+    """Percentage of the specifications of both models in which a method is higher, all at once.
 
-
-@cache
-def specifications(first: str, second: str) -> pd.DataFrame:
-    """Ends of the interval of r(first) − r(second) with LOO under each specification."""
-    found = {}
-    for run, gaps in differences(first, second).items():
-        low, high = student(gaps.to_numpy())
-        found[run] = pd.DataFrame({"low": low, "high": high}, gaps.columns)
-    return pd.concat(found, names=["run"]).reset_index()
-
-
-@cache
-def together(first: str, second: str) -> pd.DataFrame:
-    """Ends of intervals that hold for all specifications of a model at once, own rules (max-t)."""
+    Ends of intervals that hold for all specifications of a model together (max-t).
+    """
     generator, found = np.random.default_rng(0), []
-    for gaps in differences(first, second).values():
-        gaps = gaps.loc[:, gaps.columns.get_level_values("rules") == ""].to_numpy()
+    for run in ("minilm-sst2", "mpnet-sst2"):
+        gaps = differences(run, first, second)
         n, apart = len(gaps), gaps - gaps.mean(axis=0)
         drawn = generator.multinomial(n, np.full(n, 1 / n), 10_000)
         moved = drawn @ apart / n
         spread = np.sqrt(drawn @ apart**2 / n - moved**2)
         reach = np.quantile(np.abs(moved / spread).max(axis=1), 0.95) * gaps.std(axis=0)
-        found.append(gaps.mean(axis=0) + np.outer([-1, 1], reach))
-    return pd.DataFrame(np.hstack(found).T, columns=["low", "high"])
+        sign = 1 if side == "above" else -1
+        found.append(sign * gaps.mean(axis=0) > reach)
+    return 100 * np.mean(found)
+
+
+def differences(run, first, second) -> np.ndarray:
+    """r(first) − r(second) with LOO: a row a text, a column a specification, own rules."""
+    found = rows(f"maps/{run}")
+    found = found[found.rules == ""]
+    loo, one, two = (found[found.method == name] for name in ("loo", first, second))
+    places = one.readout.unique()
+    two = two.set_index("readout").loc[places].reset_index()
+    kept = pd.concat([loo, one, two])
+    return np.stack(
+        [
+            _text(np.stack(part.scores).astype(float), part.content.iloc[0], len(places))
+            for _, part in kept.groupby("id", sort=False)
+        ]
+    )
 
 
 _TOKENS = {  # which tokens count, from the mask of those that are no special ones
@@ -334,49 +241,12 @@ def _text(maps: np.ndarray, words: np.ndarray, places: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def share(first, second, side, place="anywhere"):
-    """Percentage of specifications whose interval is above zero, or below."""
-    found = specifications(first, second)
-    own, raw = found.rules == "", found.normalisation == "raw"
-    recipe = own & found.readout.isin(["sum", "post-norm"]) & (found.tokens == "all")
-    usual = (found.removal == "attention-mask") & (found.coefficient == "Pearson")
-    where = {
-        "anywhere": own | True,
-        "own-rules": own,
-        "raw-without-cls": own & raw & found.tokens.isin(["no CLS", "words"]),
-        "recipe": recipe,
-        "recipe-usual": recipe & usual,
-    }
-    found = found[where[place]]
-    return 100 * np.mean(found.low > 0 if side == "above" else found.high < 0)
-
-
-def share_at_once(first, second, side):
-    found = together(first, second)
-    return 100 * np.mean(found.low > 0 if side == "above" else found.high < 0)
-
-
-def count(first, second):
-    return (specifications(first, second).rules == "").sum()
-
-
-# --- results/refactored, softmax, patching, yardstick, mnist, bench
+# --- results/refactored, patching, yardstick
 
 
 def form(run, number, column):
     found = rows(f"refactored/{run}")
     return found[found.form == found.form.unique()[int(number)]].set_index("id")[column]
-
-
-def layers_mean(run, half, column):
-    found = rows(f"softmax/{run}").pivot(index="id", columns="layer", values=column)
-    return _half_of_layers(found.astype(float), half)
-
-
-def _half_of_layers(found: pd.DataFrame, half) -> pd.Series:
-    """Mean over the columns of the earlier half or of the later one."""
-    middle = found.shape[1] // 2
-    return found.iloc[:, slice(middle) if half == "earlier" else slice(middle, None)].mean(axis=1)
 
 
 def patched(run, site, source, method):
@@ -388,14 +258,13 @@ def patched(run, site, source, method):
 
 @cache
 def yardsticks(run) -> dict[str, dict[str, np.ndarray]]:
-    """Text → maps by name, with `half`, ½ Σ_j I_ij, and `pairs`, LOO + ½ Σ_j I_ij."""
+    """Text → maps by name, with `half`, ½ Σ_j I_ij."""
     found = {}
     for text, part in rows(f"yardstick/{run}").groupby("id", sort=False):
         known = {m: np.asarray(s, float) for m, s in zip(part.method, part.scores, strict=True)}
         both = np.zeros((len(known["loo"]),) * 2)
         both[np.triu_indices(len(both), 1)] = known["interactions"]
-        half = (both + both.T).sum(axis=1) / 2
-        found[text] = {**known, "half": half, "pairs": known["loo"] + half}
+        found[text] = {**known, "half": (both + both.T).sum(axis=1) / 2}
     return found
 
 
@@ -417,45 +286,7 @@ def partial(run, method):
     return pd.Series(found)
 
 
-def mnist(run, setting, removal, pair):
-    """Mean r after sum-to-one over training seeds and images; "lowest": over all readings."""
-    found = rows(f"mnist/{run}")
-    found = found[found.pair == pair.replace("_", " ")]
-    found = found.assign(r=found.r.astype(float) * np.where(found.flipped, -1, 1))
-    means = found.groupby(["setting", "removal"], observed=True).r.mean()
-    return means.min() if setting == "lowest" else means[setting, removal]
-
-
-def epsilon_of_images(pair):
-    """Lowest mean r of any network's map at ε = 0.01 with that at ε = 0."""
-    found = rows("mnist/epsilon")
-    return found[(found.pair == pair.replace("_", " ")) & (found.epsilon == 0.01)].r.min()
-
-
-def gradients_of_images(pair):
-    """Lowest r after sum-to-one, over networks of enough accuracy, baselines and removals."""
-    found = rows("mnist/ig")
-    kept = ~found.setting.astype(str).str.startswith("none-mean")
-    return found[kept & (found.pair == pair.replace("_", " "))].r_normalised.min()
-
-
-def curves_of_images(setting, first, second):
-    """Δ of one method's curves less that of another's by image, zero removed; of LOO's mean Δ."""
-    found = rows("mnist/curves")
-    found = found[(found.setting == setting) & (found.removal == "zero")]
-    delta = (found.lerf - found.morf).astype(float)
-    delta = found.assign(delta=delta).pivot(index="id", columns="method", values="delta")
-    return (delta[first] - delta[second]) / delta["LOO"].mean()
-
-
-# --- results/random_weights, epsilon, uniform, layer_pairs
-
-
-def drawn(run, layers, method, column):
-    """With LOO of a model whose last layers' weights are drawn anew: "head", "all layers", …"""
-    found = rows(f"random_weights/{run}")
-    part = found.randomised.str.split(", ").str[-1] == layers.replace("_", " ")
-    return found[part & (found.method == method)].set_index("id")[column]
+# --- results/epsilon, uniform, layer_pairs, bench
 
 
 def stable(run, method, epsilon):
@@ -478,7 +309,8 @@ def pairs_share(run, half):
     )
     adds = -np.diff(found.to_numpy(float), axis=1, append=0)
     sizes = pd.DataFrame(np.abs(adds), found.index).groupby(level="id").mean()
-    return _half_of_layers(sizes.div(sizes.sum(axis=1), axis=0), half)
+    shares, middle = sizes.div(sizes.sum(axis=1), axis=0), sizes.shape[1] // 2
+    return (shares.iloc[:, :middle] if half == "earlier" else shares.iloc[:, middle:]).mean(axis=1)
 
 
 @cache
@@ -501,18 +333,7 @@ def times(group, side):
     return found.ratio, found.low, found.high
 
 
-def products(kind):
-    """Share of LOO's time that goes into matrix products."""
-    found = bench("time")
-    found = found[found.texts.str.startswith(kind)].set_index("part").seconds
-    return found["matrix products"] / found.sum()
-
-
 # --- chapter 1, without data
-
-
-def trees(factors):
-    return comb(2 * int(factors) - 2, int(factors) - 1) // int(factors)
 
 
 def shares_apart(factors):

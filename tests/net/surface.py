@@ -22,10 +22,9 @@ from experiments.command import run_alone
 from experiments.recordings.__main__ import record
 from lrputils.__main__ import main
 from lrputils.report import audit_answers, audit_sentences
+from tests import tiny
 
 import pyarrow.parquet as pq  # isort: skip
-import torch  # isort: skip
-from transformers import BertConfig, BertForSequenceClassification  # isort: skip
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("surface")
@@ -142,7 +141,7 @@ def _prepare(folder: Path) -> None:
 def rows() -> Iterator[str]:
     """Columns and types of every kind of rows, measured on a tiny model."""
     with tempfile.TemporaryDirectory() as folder:
-        model = tiny(Path(folder) / "tiny")
+        model = tiny.save(tiny.classifier(), Path(folder) / "tiny")
         short = ["--model", str(model), "--dataset", str(TEXTS), "--limit", "2", "--quiet"]
         runs = {f"record {kind}": short for kind in KINDS}
         runs["record yardstick"] = [*short, "-o", "permutations=4"]
@@ -170,19 +169,6 @@ def rows() -> Iterator[str]:
     yield from (
         f"    {name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=True)
     )
-
-
-def tiny(folder: Path) -> Path:
-    """Write a random BERT of two layers with the embedded model's tokenizer."""
-    tokenizer = lrp.load_classifier().tokenizer
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(
-        vocab_size=len(tokenizer), intermediate_size=16, initializer_range=0.4, **sizes
-    )
-    torch.manual_seed(0)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def pages() -> Iterator[str]:

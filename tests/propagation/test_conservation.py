@@ -64,24 +64,9 @@ def test_what_is_right_passes(name):
     assert report.attnlrp_gap > 1e-4
 
 
-class _TokensFirst(nn.Module):
-    """torch's encoder as it comes: states are (tokens, batch, size)."""
-
-    def __init__(self, words):
-        super().__init__()
-        torch.manual_seed(0)
-        layer = nn.TransformerEncoderLayer(32, 4, 48)
-        self.words, self.head = nn.Embedding(words, 32), nn.Linear(32, 3)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(self, input_ids, attention_mask):
-        states = self.words(input_ids).transpose(0, 1)
-        return self.head(self.encoder(states, src_key_padding_mask=attention_mask == 0)[0])
-
-
 def test_states_with_tokens_first_are_read_at_the_words():
     tokenizer = tiny.classifier(layers=1).tokenizer
-    clf = lrp.load_classifier(_TokensFirst(len(tokenizer)).eval(), tokenizer)
+    clf = lrp.load_classifier(tiny.Reader(len(tokenizer)).eval(), tokenizer)
     report = lrp.check(clf, {"input_ids": torch.arange(4, 12)[None]})
     assert report.passed
     assert (report.layers, report.gaps, report.readouts) == (2, (), ("word",))

@@ -15,8 +15,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import gelu, linear, one_hot, relu, silu, softmax
-from transformers import BertConfig, PreTrainedModel
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 import lrputils as lrp
 from tests import tiny
@@ -250,28 +248,6 @@ def t5(m, x, rules):
     return head.out_proj(rules.unit(torch.tanh, head.dense(states)))
 
 
-class PlainForSequenceClassification(PreTrainedModel):
-    """A class of one's own around torch's encoder; its first token is read."""
-
-    config_class = BertConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 48, dropout=0, batch_first=True)
-        self.words = nn.Embedding(40, WIDTH)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(WIDTH, 3)
-        self.post_init()
-
-    def get_input_embeddings(self):
-        return self.words
-
-    def forward(self, input_ids, attention_mask, **_):
-        states = self.words(input_ids)
-        states = self.encoder(states, src_key_padding_mask=attention_mask == 0)
-        return SequenceClassifierOutput(logits=self.head(states[:, 0]))
-
-
 def encoder(m, x, rules):
     for layer in m.encoder.layers:
         a = layer.self_attn
@@ -280,12 +256,7 @@ def encoder(m, x, rules):
         x = rules.norm(x + a.out_proj(h), layer.norm1)
         h = layer.linear2(rules.unit(relu, layer.linear1(x)))
         x = rules.norm(x + h, layer.norm2)
-    return m.head(x[0])
-
-
-def own_class():
-    torch.manual_seed(0)
-    return PlainForSequenceClassification(BertConfig(**SIZE)).eval().requires_grad_(False)
+    return m.out(x.mean(0))
 
 
 _DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "share_att_key": False}
@@ -303,7 +274,7 @@ JUDGES = {
     "ModernBERT": (modernbert, lambda: tiny.made("ModernBert", **SIZE, local_attention=4)),
     "DeBERTa": (deberta, lambda: tiny.made("DebertaV2", **SIZE | _DEBERTA)),
     "T5": (t5, lambda: tiny.made("T5", **_T5, decoder_start_token_id=0, initializer_factor=3.0)),
-    "torch's encoder": (encoder, own_class),
+    "torch's encoder": (encoder, lambda: tiny.of_own_class(**SIZE)),
 }
 
 

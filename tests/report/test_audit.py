@@ -33,9 +33,19 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(classifier, table, tmp_path_factory):
-    """The folder of a finished audit."""
-    out, how = tmp_path_factory.mktemp("audit") / "out", {"quiet": True, "command": "lrputils …"}
-    audit.write_audit(classifier, stream_texts(table), out, SETTINGS, **how)
+    """The folder of a finished audit, killed once in its second part."""
+    out, real = tmp_path_factory.mktemp("audit") / "out", datasets.measure_part
+
+    def killed(*given):
+        return real(*given) if given[-1].number == 0 else 1 / 0
+
+    given = (classifier, stream_texts(table), out, SETTINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "measure_part", killed)
+        with pytest.raises(ZeroDivisionError):
+            audit.write_audit(*given, quiet=True, command="lrputils …")
+    assert not (out / audit.PAGE).exists()
+    assert audit.write_audit(*given, quiet=True, command="lrputils …") == out / audit.PAGE
     return out
 
 
@@ -203,24 +213,6 @@ class TestPage:
 
 
 class TestFolder:
-    def test_a_killed_audit_goes_on(self, classifier, table, done, tmp_path, monkeypatch, capsys):
-        real, seen = datasets.measure_part, []
-
-        def once(*given):
-            seen.append(given[-1].number)
-            return real(*given) if len(seen) != 2 else 1 / 0
-
-        monkeypatch.setattr(datasets, "measure_part", once)
-        again = (classifier, stream_texts(table), tmp_path, SETTINGS)
-        with pytest.raises(ZeroDivisionError):
-            audit.write_audit(*again, quiet=True, command="lrputils …")
-        assert not (tmp_path / audit.PAGE).exists()
-        assert audit.write_audit(*again, quiet=True, command="lrputils …") == tmp_path / audit.PAGE
-        assert seen == [0, 1, 1]
-        assert "tracks LOO" not in capsys.readouterr().err  # it was to be quiet
-        rows = [datasets.read(folder).rows for folder in (tmp_path, done)]
-        pd.testing.assert_frame_equal(*rows)
-
     def test_of_a_finished_one_the_page_is_written_again_and_a_terminal_hears_the_verdict(
         self, classifier, table, done, html, run, monkeypatch, capsys
     ):
@@ -273,17 +265,14 @@ def test_a_refused_audit_leaves_no_folder(table, tmp_path, capsys, option, said)
     assert not out.exists()
 
 
-def test_a_finished_audit_takes_more_texts(classifier, tmp_path):
-    for limit in (3, 5):
-        how = {"parameters": {"limit": limit}, "quiet": True}
-        texts = stream_texts("reviews", limit=limit)
-        page = audit.write_audit(classifier, texts, tmp_path, SETTINGS, **how)
-        assert f"; {limit} texts of <b>reviews" in page.read_text("utf-8")
-
-
-def test_of_a_model_without_rules_gradients_are_judged(tmp_path):
-    clf, texts = tiny.without_rules(), stream_texts("reviews", limit=4)
-    page = audit.write_audit(clf, texts, tmp_path, SETTINGS, quiet=True).read_text(encoding="utf-8")
+def test_of_a_model_without_rules_gradients_are_judged_and_of_more_texts(tmp_path, capsys):
+    clf = tiny.without_rules()
+    for limit in (3, 4):
+        given = (clf, stream_texts("reviews", limit=limit), tmp_path, SETTINGS)
+        out = audit.write_audit(*given, parameters={"limit": limit}, quiet=True)
+        page = out.read_text(encoding="utf-8")
+        assert f"; {limit} texts of <b>reviews" in page
+    assert "track" not in capsys.readouterr().err  # it was to be quiet
     assert "Do gradients track Leave-One-Out here?" in page
     assert "Integrated Gradients, 8 steps and Gradient × input need none" in page
     assert not any(name in page for name in ("AttnLRP", "CP-LRP", 'id="layers"', "read-out"))
