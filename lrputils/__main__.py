@@ -254,16 +254,20 @@ def audit(
     """
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
+    from lrputils.report.audit_answers import FEWEST
     from lrputils.report.audit_plan import expected, settings
 
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
     asked = settings(**vars(explained or Explained()), curves=curves)
     classifier, texts = chosen.load()
-    if dry_run:
-        return expected(classifier, texts, asked)
-    if not (quiet or (out / "run.json").is_file()):
-        print(expected(classifier, texts, asked), file=sys.stderr)
+    if dry_run or not (quiet or (out / "run.json").is_file()):
+        foreseen = expected(classifier, texts, asked)
+        few = f"\nanswer  none: {FEWEST} texts are the least that decide"
+        told = f"{foreseen}{few if foreseen.texts < FEWEST else ''}"
+        if dry_run:
+            return told
+        print(told, file=sys.stderr)
     whole = stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None}))
     return auditing.write_audit(
         classifier,

@@ -57,12 +57,12 @@ def budgeted_loo(
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
-    budget: float = 0.2,
+    budget: float = 9,
     counted: str = "content",
     batch_tokens: int | None = None,
 ) -> Tensor:
     """Leave-one-out by the attention mask at part of its passes, `(batch, tokens)`; by default the
-    mask gradient alone in texts below 20 tokens.
+    mask gradient, and six tokens that it ranks first removed exactly.
 
     Args:
         budget: share of leave-one-out's passes to spend, between 0 and 1, or a number of passes a

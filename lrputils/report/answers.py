@@ -6,6 +6,7 @@ import pandas as pd
 
 from lrputils.attribution import METHODS
 from lrputils.report.audit_answers import FEWEST
+from lrputils.report.audit_sentences import why_no_lead
 from lrputils.report.display import escaped
 from lrputils.stats import Difference
 
@@ -18,7 +19,8 @@ def ahead(first: str, second: str, gap: Difference) -> str:
     if gap.used < FEWEST:
         told = "too few texts to put one ahead"
     else:
-        told = {1: f"{first} is ahead", -1: f"{second} is ahead"}.get(gap.lead, "neither is ahead")
+        neither = "neither is ahead" + why_no_lead(gap)
+        told = {1: f"{first} is ahead", -1: f"{second} is ahead"}.get(gap.lead, neither)
     return f"{first} less {second} is {size}, {told}"
 
 

@@ -14,6 +14,7 @@ from lrputils.report.audit_answers import (
     FALSE_LEADS,
     FEWEST,
     FIRST,
+    FORECAST,
     MARGIN,
     MOST,
     TRACKS,
@@ -25,6 +26,7 @@ from lrputils.report.audit_answers import (
 )
 from lrputils.report.audit_plan import label
 from lrputils.report.figures.style import NAMES
+from lrputils.stats import Difference
 
 
 def headline(verdict: Verdict, *, ruled: bool, sound: bool) -> str:
@@ -78,26 +80,25 @@ def of_lead(lead: Lead) -> str:
         return f"{lead.best}: nothing else costs as little."
     value, low, high = lead.difference[:3]
     gap = f"{value:.3f} [{low:.3f}, {high:.3f}]"
-    enough = _about(lead.texts, lead.mean.used, ", so take what is cheaper")
+    enough = _about(lead.texts, lead.mean.used, ", so take the cheaper one, if one is")
     told = {
         CLEAR: f"Use {lead.best}: it leads all others. The closest call is {lead.rival}, "
         f"lower by {gap}.",
         ALIKE: f"Use {lead.best} or {lead.rival}: alike within {MARGIN} ({gap}).",
         CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} "
-        f"in mean{_but(lead)}; {enough}.",
+        f"in mean{why_no_lead(lead.difference)}; {enough}.",
     }
     return told[lead.outcome] + _without(lead.alone)
 
 
-def _but(lead: Lead) -> str:
-    """Why the best does not lead its rival, although its mean is higher."""
-    assert lead.difference is not None
-    if lead.mean.used < FEWEST:
+def why_no_lead(gap: Difference) -> str:
+    """Why neither of two leads, although the mean of one is higher; "" for too few texts."""
+    if gap.used < FEWEST:
         return ""
-    if lead.difference.low <= 0:
+    if gap.low <= 0 <= gap.high:
         return ", and the interval holds zero"
-    if lead.difference.share_low <= 0.5:
-        return f", but on {lead.difference.share:.0%} of the texts only"
+    if gap.share_low <= 0.5 <= gap.share_high:
+        return f", but on {max(gap.share, 1 - gap.share):.0%} of the texts only"
     return ", but one text more against it would put zero into the interval"
 
 
@@ -181,6 +182,8 @@ def _about(texts: float, used: int, otherwise: str = "") -> str:
     """How many texts would tell, in two digits, as `used` ones estimate it."""
     if used < FEWEST:
         return f"too few texts to say how many would tell; {FEWEST} are the least"
+    if math.isinf(texts) and used < FORECAST:
+        return f"{used} texts are too few to say how many would tell: take {FORECAST} or more"
     if math.isinf(texts):
         return f"{MOST:,} texts would hardly tell{otherwise}"
     step = 10 ** max(0, math.floor(math.log10(texts)) - 1)

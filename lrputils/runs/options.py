@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from lrputils.mistakes import about
 
@@ -59,6 +59,9 @@ def call(app: App, words: Sequence[str]) -> Any:
             raise ValueError(f"{option.rstrip('=')} has no value")
     try:
         command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    except UnusedCliTokensError as error:
+        more = shlex.join(error.unused_tokens)
+        raise ValueError(f"{more}: an argument too many; put several words in quotes") from None
     except CycloptsError as error:
         raise ValueError(str(error)) from None
     given = dict(bound.arguments)

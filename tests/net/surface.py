@@ -36,6 +36,7 @@ VERBS = ["", "explain", "execute", "build", "audit", "evaluate", "methods"]
 REFUSALS = """\
 explain "a film" --methods ig,shap
 explian "a film"
+explain a film
 explain "a film" --target maybe
 explain "a film" --model none/
 explain "a film" --out film.pdf

@@ -245,10 +245,12 @@ class TestFolder:
 def test_a_dry_run_says_it_and_writes_nothing(table, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["audit", "--dataset", str(table), "--limit", "3", "--dry-run"]) == 0
+    told = capsys.readouterr().out
     assert re.match(
         r"texts   3, \d+ tokens, .*\ntime    (under a second|about .*) on one cpu(: loo \d+%, |\n)",
-        capsys.readouterr().out,
+        told,
     )
+    assert told.endswith("\nanswer  none: 20 texts are the least that decide\n")
     assert not [*tmp_path.iterdir()]
     assert main(["audit", "--dataset", str(table)]) == 1
     assert "--dry-run needs none" in capsys.readouterr().err

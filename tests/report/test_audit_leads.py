@@ -13,6 +13,7 @@ from lrputils.report.audit_answers import (
     CLEAR,
     FALSE_LEADS,
     FEWEST,
+    FORECAST,
     MARGIN,
     MOST,
     TRACKS,
@@ -85,11 +86,15 @@ def test_needed_knows_its_limits():
     open_ = lead(drawn({"a": 0.9, "b": 0.9}, FEWEST, 2))
     assert open_.outcome == CANNOT_TELL
     assert " in mean, and the interval holds zero; " in of_lead(open_)
-    for texts, said in (
-        (np.inf, f"{MOST:,} texts would hardly tell, so take what is cheaper"),
-        (141, "about 150 texts would tell"),
+    hardly = f"{MOST:,} texts would hardly tell, so take the cheaper one, if one is"
+    few = f"{FEWEST} texts are too few to say how many would tell: take {FORECAST} or more"
+    for texts, used, said in (
+        (np.inf, FORECAST, hardly),
+        (np.inf, FEWEST, few),
+        (141, FEWEST, "about 150 texts would tell"),
     ):
-        assert f"{said}." in of_lead(open_._replace(texts=texts))
+        mean = open_.mean._replace(used=used)
+        assert f"{said}." in of_lead(open_._replace(mean=mean, texts=texts))
 
 
 def around(mean, reach):
@@ -159,7 +164,9 @@ def test_the_rate_is_that_of_so_many_texts():
     [
         (1, 40, "A is ahead"),
         (-1, 40, "B is ahead"),
-        (0, 40, "neither is ahead"),
+        (0, 40, "neither is ahead, and the interval holds zero"),
+        (-0.09, 40, "neither is ahead, but on 50% of the texts only"),
+        (0.11, 20, "neither is ahead, but one text more against it"),
         (1, 19, "too few"),
     ],
 )

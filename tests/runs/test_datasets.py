@@ -4,7 +4,9 @@ import copy
 import errno
 import os
 import shutil
+import signal
 import subprocess
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -134,6 +136,23 @@ class TestKilled:
             evaluate(classifier, out=out, **few)
             pd.testing.assert_frame_equal(read(out).rows, expected)
         assert moment == 2 * 5  # run.json, and two files of each of two parts
+
+    def test_a_process_that_is_killed(self, classifier, tmp_path):
+        """Whenever it is: the moment is not chosen here, and all of them are tried above."""
+        out, run = tmp_path / "out", partial(evaluate, classifier, stream_texts(limit=32))
+        child = os.fork()
+        if not child:
+            torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+            run(out)
+            os._exit(0)
+        while not files(out):
+            time.sleep(0.01)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert 0 < len(files(out)) < 16
+        run(out)
+        ours, theirs = (read(each).rows for each in (out, run(tmp_path / "undisturbed")))
+        pd.testing.assert_frame_equal(ours, theirs, atol=1e-4)
 
 
 class TestGrowth:
