@@ -320,9 +320,9 @@ def _family(model: PreTrainedModel, modules: Mapping[str, nn.Module]) -> Family 
         hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
     own = "transformers.", "lrputils."
     known = *_PLAIN, f"transformers.models.{family.name}."
-    kinds = {type(module) for module in modules.values() if module is not model}
+    classes = {type(module) for module in modules.values() if module is not model}
     changed = any(not getattr(hook, "__module__", "").startswith(own) for hook in hooks)
-    if changed or any(not kind.__module__.startswith(known) for kind in kinds):
+    if changed or any(not own.__module__.startswith(known) for own in classes):
         return None
     rotary = getattr(model.config, "rope_parameters", None) or {}
     kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]

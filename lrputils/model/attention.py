@@ -57,7 +57,9 @@ class AttentionCall:
     def weights(self, softmax: Callable[..., Tensor] = torch.softmax) -> Tensor:
         """A, `(batch, heads, queries, keys)`: computed as `scores`, in the query's dtype."""
         scores = self.scores()
-        return softmax(scores + additive(self.mask, scores.dtype), -1).to(self.query.dtype)
+        if self.mask is not None:
+            scores = scores + additive(self.mask, scores.dtype)
+        return softmax(scores, -1).to(self.query.dtype)
 
     def even_weights(self) -> Tensor:
         """Attention that is the same to all keys that a query sees; none where it sees none."""
