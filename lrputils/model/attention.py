@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ class AttentionCall:
 
     def with_factors(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionCall:
         """The same call of other factors."""
-        return replace(self, query=query, key=key, value=value)
+        return AttentionCall(self.layer, query, key, value, self.mask, self.scaling)
 
     def scores(self) -> Tensor:
         """s·Q·Kᵀ before the mask, `(batch, heads, queries, keys)`, in float32 at least."""

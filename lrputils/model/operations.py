@@ -226,18 +226,17 @@ class Operations(TorchFunctionMode):
             answer = self._answer(_scores_of(args[0]), _settle(args[1]))
         if answer is not None:
             return answer
-        tensors = _tensors(*args, *kwargs.values())
-        noted = [x for x in tensors if hasattr(x, "_unit") or hasattr(x, "_scores")]
         ruled = self.rulebook is not None and torch.is_grad_enabled()
-        if ruled and any(map(_is_live, tensors)):
+        tensors = _tensors(*args, *kwargs.values()) if ruled else []
+        if any(map(_is_live, tensors)):
+            noted = [x for x in tensors if hasattr(x, "_unit") or hasattr(x, "_scores")]
             output = self._ruled(name, kind, func, args, kwargs, bool(noted))
-        elif ruled and any(x.requires_grad for x in tensors):
+        elif any(x.requires_grad for x in tensors):
             with torch.no_grad():  # what a parameter alone gives does not depend on the text
                 output = func(*args, **kwargs)
         else:
             output = func(*args, **kwargs)
-        spelled = kind in _SPELLED if noted else kind in ("product", "softmax")
-        if inside and spelled and isinstance(output, Tensor):
+        if inside and kind in _SPELLED and isinstance(output, Tensor):
             self._follow(name, kind, output, args, kwargs)
         return output
 
@@ -323,11 +322,12 @@ class Operations(TorchFunctionMode):
             if name in ("matmul", "__matmul__") and isinstance(right, Tensor):
                 output._scores = _Scores(left, right.transpose(-2, -1))
             return
-        mine = next((part for part in args[:2] if hasattr(part, "_scores")), None)
-        if mine is None:
+        scored = [part for part in args[:2] if hasattr(part, "_scores")]
+        if not scored:
             if kind == "softmax" and output.dim() > 2:
                 self.apart |= output.dim() > 3 or output.shape[-2] == output.shape[-1]
             return
+        mine = scored[0]
         self.apart |= mine._scores.weighs and name not in _CARRYING
         known, other = mine._scores, next((part for part in args[:2] if part is not mine), None)
         after = known if name in _CARRYING else None
@@ -465,11 +465,12 @@ class Operations(TorchFunctionMode):
         """LayerNorm in one call, or RMSNorm, x · w / rms(x), with rms(x) held."""
         rule = self._rule("norm")
         given = dict(zip(_NORMS[name], args, strict=False)) | kwargs
-        if name == "layer_norm":
-            given["bias"] = given.get("bias") if self.constants else None
-            return func(**given) if rule is None else rule(**given)
+        if name == "layer_norm" and not self.constants:
+            given["bias"] = None
         if rule is None:
             return func(**given)
+        if name == "layer_norm":
+            return rule(**given)
         x, weight = given["input"], given.get("weight")
         plain = func(**given | {"input": x.detach(), "weight": None})
         output = x * (plain / x.detach()).nan_to_num()
