@@ -61,11 +61,6 @@ class AttentionCall:
             scores = scores + additive(self.mask, scores.dtype)
         return softmax(scores, -1).to(self.query.dtype)
 
-    def even_weights(self) -> Tensor:
-        """Attention that is the same to all keys that a query sees; none where it sees none."""
-        seen = self.seen().to(self.value.dtype)
-        return seen / seen.sum(-1, keepdim=True).clamp(min=1)
-
     def combined(self, weights: Tensor) -> Tensor:
         """A·V in the model's layout: `(batch, tokens, heads, size)`."""
         value = with_all_heads(self.value, self.query)
