@@ -64,10 +64,16 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
 
     def function(call: AttentionCall) -> tuple[Tensor, None]:
         chosen = layers is None or call.layer in layers
-        return (call.combined(call.even_weights()), None) if chosen else fused(call)
+        return (call.combined(even_weights(call)), None) if chosen else fused(call)
 
     with routed(model, function):
         yield
+
+
+def even_weights(call: AttentionCall) -> Tensor:
+    """Attention that is the same to all keys that a query sees; none where it sees none."""
+    seen = call.seen().to(call.value.dtype)
+    return seen / seen.sum(-1, keepdim=True).clamp(min=1)
 
 
 def correct(classifier: Classifier, texts: Texts) -> np.ndarray:

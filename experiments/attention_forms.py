@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.attention import even_weights
 from experiments.by_text import in_batches
 from lrputils import stats
 from lrputils.model.architectures import Architecture, Handle
@@ -168,7 +169,7 @@ def _own_value_apart(at: _Site) -> Tensor:
 
 def _mean_value_apart(at: _Site) -> Tensor:
     """U·V + (A − U)·V with uniform attention U: the mean value, and the deviations from it."""
-    return _apart(at, at.call.even_weights())
+    return _apart(at, even_weights(at.call))
 
 
 # What a reader calls it → the form. The first is the one that `propagating` has.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -82,6 +82,7 @@ class Architecture:
         summed: whether that sum can be read: what this norm takes, else what the first block does.
         language_model: whether the logits `(batch, tokens, vocabulary)` are the next token's.
         max_positions: the longest text that the model takes, None where positions have no table.
+        modules: the model and all modules in it, by their names.
     """
 
     kind: Family
@@ -93,11 +94,18 @@ class Architecture:
     summed: bool
     language_model: bool
     max_positions: int | None
+    modules: Mapping[str, nn.Module] = field(compare=False, repr=False)
 
     @property
     def layers(self) -> int:
         """Number of layers: calls of a block in one forward pass."""
         return len(self.blocks) or getattr(self.config, "num_hidden_layers", 0)
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """The parameters of all modules."""
+        found = (part for module in self.modules.values() for part in module._parameters.values())
+        return [weight for weight in found if weight is not None]
 
     @property
     def config(self) -> Any:
@@ -163,7 +171,7 @@ class Architecture:
                 f"{type(inputs).__name__}"
             )
         model = type(self.model).__name__
-        device, *others = {weight.device for weight in self.model.parameters()}
+        device, *others = {weight.device for weight in self.weights}
         if others or device.type == "meta":
             raise ValueError(
                 f"weights of {model} are on {listed(sorted(map(str, [device, *others])))}, where "
@@ -172,7 +180,7 @@ class Architecture:
             )
         if not getattr(self.model.config, "return_dict", True):
             raise ValueError(f"{model} returns tuples: set model.config.return_dict = True")
-        for part, module in self.model.named_modules():
+        for part, module in self.modules.items():
             # Quantised layers are made in training mode, which changes nothing in them.
             if module.training and not type(module).__module__.startswith("torch.ao."):
                 raise ValueError(
@@ -254,7 +262,8 @@ def describe(handle: Handle) -> Architecture:
         return handle
     model = _model_of(handle)
     name = type(model).__name__
-    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+    modules = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+    for path, module in modules.items():
         if type(module).__module__.startswith("peft."):
             merged = "merge it and pass the result, model = model.merge_and_unload()"
             if hasattr(model, "prompt_encoder"):
@@ -266,10 +275,10 @@ def describe(handle: Handle) -> Architecture:
             "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
             "what that returns; load_classifier(module, tokenizer) takes a module of torch"
         )
-    family = _family(model)
+    family = _family(model, modules)
     if family is None:
         _check_head(model)
-    return _parts(model, family)
+    return _parts(model, family, modules)
 
 
 def _model_of(handle: Handle) -> nn.Module:
@@ -294,7 +303,7 @@ def _is_a(model: nn.Module, *endings: str) -> bool:
     return any(known.__name__.endswith(endings) for known in type(model).__mro__)
 
 
-def _family(model: PreTrainedModel) -> Family | None:
+def _family(model: PreTrainedModel, modules: Mapping[str, nn.Module]) -> Family | None:
     """The family that computes what this model computes; None where something may differ.
 
     That is a forward pass, a hook or a module of one's own, or a setting.
@@ -304,15 +313,17 @@ def _family(model: PreTrainedModel) -> Family | None:
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
     if family is None or type(model).forward is not head.forward:  # type: ignore[attr-defined]
         return None
-    known = *_PLAIN, f"transformers.models.{family.name}."
-    for module in model.modules():
-        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    hooks: list[Any] = []
+    for module in modules.values():
+        hooks += module._forward_hooks.values()
+        hooks += module._forward_pre_hooks.values()
         hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
-        own = "transformers.", "lrputils."
-        if any(not getattr(hook, "__module__", "").startswith(own) for hook in hooks):
-            return None
-        if module is not model and not type(module).__module__.startswith(known):
-            return None
+    own = "transformers.", "lrputils."
+    known = *_PLAIN, f"transformers.models.{family.name}."
+    classes = {type(module) for module in modules.values() if module is not model}
+    changed = any(not getattr(hook, "__module__", "").startswith(own) for hook in hooks)
+    if changed or any(not own.__module__.startswith(known) for own in classes):
+        return None
     rotary = getattr(model.config, "rope_parameters", None) or {}
     kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
     fixed = all(own.get("rope_type", "default") in _FIXED for own in kinds)
@@ -349,7 +360,9 @@ def _words(model: nn.Module) -> nn.Module:
     return encoder.get_input_embeddings()
 
 
-def _parts(model: PreTrainedModel, family: Family | None) -> Architecture:
+def _parts(
+    model: PreTrainedModel, family: Family | None, modules: Mapping[str, nn.Module]
+) -> Architecture:
     """The parts of a model, as they are seen in it."""
     backbone = getattr(model, model.base_model_prefix, model)
     config, language_model = model.config.get_text_config(), _is_a(model, *_NEXT_TOKEN)
@@ -357,7 +370,7 @@ def _parts(model: PreTrainedModel, family: Family | None) -> Architecture:
     # Tables of positions, and how many of their first entries no token has.
     tables = {
         part: 0 if part.padding_idx is None else part.padding_idx + 1
-        for name, part in model.named_modules()
+        for name, part in modules.items()
         if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
     }
     kind = replace(
@@ -383,6 +396,7 @@ def _parts(model: PreTrainedModel, family: Family | None) -> Architecture:
         language_model=language_model,
         # XLNet states −1: it has no limit.
         max_positions=min(sizes, default=None if kind.parts or stated == -1 else stated),
+        modules=modules,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ class AttentionCall:
 
     def with_factors(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionCall:
         """The same call of other factors."""
-        return replace(self, query=query, key=key, value=value)
+        return AttentionCall(self.layer, query, key, value, self.mask, self.scaling)
 
     def scores(self) -> Tensor:
         """s·Q·Kᵀ before the mask, `(batch, heads, queries, keys)`, in float32 at least."""
@@ -57,12 +57,9 @@ class AttentionCall:
     def weights(self, softmax: Callable[..., Tensor] = torch.softmax) -> Tensor:
         """A, `(batch, heads, queries, keys)`: computed as `scores`, in the query's dtype."""
         scores = self.scores()
-        return softmax(scores + additive(self.mask, scores.dtype), -1).to(self.query.dtype)
-
-    def even_weights(self) -> Tensor:
-        """Attention that is the same to all keys that a query sees; none where it sees none."""
-        seen = self.seen().to(self.value.dtype)
-        return seen / seen.sum(-1, keepdim=True).clamp(min=1)
+        if self.mask is not None:
+            scores = scores + additive(self.mask, scores.dtype)
+        return softmax(scores, -1).to(self.query.dtype)
 
     def combined(self, weights: Tensor) -> Tensor:
         """A·V in the model's layout: `(batch, tokens, heads, size)`."""

@@ -34,6 +34,7 @@ class _Replacement:
     def __init__(self, module: nn.Module, forward: Forward):
         self.inner, self.own = module.forward, vars(module).get("forward")
         self.forward, self.thread = forward, threading.get_ident()
+        self.__wrapped__ = module.forward  # whose arguments a module is asked for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.thread == threading.get_ident():

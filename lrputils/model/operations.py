@@ -17,7 +17,7 @@ product, a softmax and a product. With a rulebook gradients follow its rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -119,22 +119,26 @@ def _scores_of(x: Any) -> _Scores:
 
 def _is_live(x: Any) -> bool:
     """Whether it depends on the text."""
-    live = isinstance(x, Tensor) and x.requires_grad and not isinstance(x, nn.Parameter)
-    return live or _unit_of(x).rule is not None
+    if isinstance(x, Tensor) and x.requires_grad:
+        return not (x.is_leaf and isinstance(x, nn.Parameter))
+    return _unit_of(x).rule is not None
 
 
-def _members(parts: Iterable[Any]) -> Iterator[Any]:
+def _tensors(*parts: Any) -> list[Tensor]:
+    """The tensors among parts, also in lists of them."""
+    found: list[Tensor] = []
     for part in parts:
-        if isinstance(part, (list, tuple)):
-            yield from _members(part)
-        else:
-            yield part
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, (list, tuple)):
+            found += _tensors(*part)
+    return found
 
 
 def _settle(x: Any) -> Any:
     """What is used otherwise than entry by entry: an elementwise function, by its rule."""
     if isinstance(x, (list, tuple)):
-        pending = any(_unit_of(part).rule is not None for part in _members(x))
+        pending = any(_unit_of(part).rule is not None for part in _tensors(x))
         return type(x)(map(_settle, x)) if pending else x
     unit = _unit_of(x)
     if unit.rule is not None and unit.used is None:
@@ -179,7 +183,7 @@ class Operations(TorchFunctionMode):
         """Forward passes between which the mode is on, and which count the layers."""
         found = dict.fromkeys((self.architecture.model, self.architecture.backbone), self._whole)
         found |= dict.fromkeys(self.architecture.blocks, self._block)
-        return found | _in_steps(self.architecture.model)
+        return found | _in_steps(self.architecture)
 
     def _whole(self, inner: Callable, *args: Any, **kwargs: Any) -> Any:
         if self._on:
@@ -210,6 +214,8 @@ class Operations(TorchFunctionMode):
         kind = _KINDS.get(name)
         if kind == "plain":
             return func(*args, **kwargs)
+        if name == "__get__" and not isinstance(output := func(*args), Tensor):
+            return output
         if kwargs and kind in ("product", "linear map"):
             args = (*args, *(kwargs.pop(key) for key in _FACTORS if key in kwargs))
         inside = self.layer is not None
@@ -221,37 +227,42 @@ class Operations(TorchFunctionMode):
         if answer is not None:
             return answer
         ruled = self.rulebook is not None and torch.is_grad_enabled()
-        members = [*_members((*args, *kwargs.values()))] if ruled else []
-        if any(map(_is_live, members)):
-            output = self._ruled(name, kind, func, args, kwargs)
-        else:  # with rules, what a parameter alone gives does not depend on the text
-            held = any(isinstance(x, nn.Parameter) for x in members)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not held):
+        tensors = _tensors(*args, *kwargs.values()) if ruled else []
+        if any(map(_is_live, tensors)):
+            noted = [x for x in tensors if hasattr(x, "_unit") or hasattr(x, "_scores")]
+            output = self._ruled(name, kind, func, args, kwargs, bool(noted))
+        elif any(x.requires_grad for x in tensors):
+            with torch.no_grad():  # what a parameter alone gives does not depend on the text
                 output = func(*args, **kwargs)
+        else:
+            output = func(*args, **kwargs)
         if inside and kind in _SPELLED and isinstance(output, Tensor):
             self._follow(name, kind, output, args, kwargs)
         return output
 
-    def _ruled(self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict) -> Any:
+    def _ruled(
+        self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict, noted: bool
+    ) -> Any:
         """The output of an operation on what depends on the text, its gradient by the rules."""
         if kind is not None:  # else it gives nothing that depends on the text, or is refused
             self.met.setdefault(name, kind)
-        if name not in _CARRYING:
-            args = tuple(map(self._weighed, args))
         changes = name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))
+        if noted and name not in _CARRYING:
+            args = tuple(map(self._weighed, args))
         if kind in _ENTRYWISE:
             entrywise = self._in_place if changes else self._entrywise
             return entrywise(name, kind, func, args, kwargs)
-        args = _settle(args)
-        kwargs = {key: _settle(value) for key, value in kwargs.items()}
-        if changes or name == "__setitem__":
-            _forget(args[0])
+        if noted:
+            args = _settle(args)
+            kwargs = {key: _settle(value) for key, value in kwargs.items()}
+            if changes or name == "__setitem__":
+                _forget(args[0])
         if kind in _HANDLERS:
             return _HANDLERS[kind](self, name, func, args, kwargs)
         output = func(*args, **kwargs)
         if kind == "linear" and isinstance(output, Tensor) and _unit_of(args[0]).curved:
             output._unit = _CURVED  # a gate that is looked up, as a router's
-        if kind is None and name != "__get__" and any(map(_is_live, _members((output,)))):
+        if kind is None and name != "__get__" and any(map(_is_live, _tensors(output))):
             raise TypeError(
                 f"{type(self.architecture.model).__name__} computes {name!r} of what depends on "
                 "the text, and there is no rule for that"
@@ -311,11 +322,12 @@ class Operations(TorchFunctionMode):
             if name in ("matmul", "__matmul__") and isinstance(right, Tensor):
                 output._scores = _Scores(left, right.transpose(-2, -1))
             return
-        mine = next((part for part in args[:2] if hasattr(part, "_scores")), None)
-        if mine is None:
+        scored = [part for part in args[:2] if hasattr(part, "_scores")]
+        if not scored:
             if kind == "softmax" and output.dim() > 2:
                 self.apart |= output.dim() > 3 or output.shape[-2] == output.shape[-1]
             return
+        mine = scored[0]
         self.apart |= mine._scores.weighs and name not in _CARRYING
         known, other = mine._scores, next((part for part in args[:2] if part is not mine), None)
         after = known if name in _CARRYING else None
@@ -349,9 +361,9 @@ class Operations(TorchFunctionMode):
         units = [*map(_unit_of, alive)]
         pairs = zip(alive, units, strict=True)
         roots = [x if unit.root is None else unit.root for x, unit in pairs]
-        rule = self._rule("head" if self.layer is None else "activation")
         if any(root is not roots[0] for root in roots) or not alive:
             return self._of_several(kind, func, args, kwargs)
+        rule = self._rule("head" if self.layer is None else "activation")
         curved = any(unit.curved for unit in units)
         squared = len(alive) == 2 and kind in ("times", "divided")
         pending = kind == "activation" or any(unit.rule for unit in units) or (squared and curved)
@@ -415,7 +427,7 @@ class Operations(TorchFunctionMode):
             kept = self.constants or _is_live(bias)
             return output + kwargs.get("beta", 1) * bias if kept else output
         first = [args[0]] if name == "einsum" else []
-        factors = [part for part in _members(args) if isinstance(part, Tensor)]
+        factors = _tensors(args)
         if sum(map(_is_live, factors)) > 1:
             factors = self._rule("attention").apart(*factors)
         return func(*first, *factors, **kwargs)
@@ -453,11 +465,12 @@ class Operations(TorchFunctionMode):
         """LayerNorm in one call, or RMSNorm, x · w / rms(x), with rms(x) held."""
         rule = self._rule("norm")
         given = dict(zip(_NORMS[name], args, strict=False)) | kwargs
-        if name == "layer_norm":
-            given["bias"] = given.get("bias") if self.constants else None
-            return func(**given) if rule is None else rule(**given)
+        if name == "layer_norm" and not self.constants:
+            given["bias"] = None
         if rule is None:
             return func(**given)
+        if name == "layer_norm":
+            return rule(**given)
         x, weight = given["input"], given.get("weight")
         plain = func(**given | {"input": x.detach(), "weight": None})
         output = x * (plain / x.detach()).nan_to_num()
@@ -525,9 +538,10 @@ def short_text(architecture: Architecture) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def _in_steps(model: nn.Module) -> dict[nn.Module, Callable]:
+def _in_steps(architecture: Architecture) -> dict[nn.Module, Callable]:
     """The attentions that torch computes in one call, as calls that are seen one by one."""
-    parts = [part for part in model.modules() if isinstance(part, nn.MultiheadAttention)]
+    modules = architecture.modules.values()
+    parts = [part for part in modules if isinstance(part, nn.MultiheadAttention)]
     return {part: partial(in_steps, part) for part in parts}
 
 
@@ -541,14 +555,15 @@ class _Layers(TorchFunctionMode):
         plain: whether there is no other norm before them, or none at all.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, architecture: Architecture):
         super().__init__()
-        lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
+        modules = architecture.modules.values()
+        lists = [part for part in modules if isinstance(part, nn.ModuleList)]
         members = dict.fromkeys(member for part in lists for member in part)
-        leaves = [part for part in model.modules() if not [*part.children()]]
+        leaves = [part for part in modules if not [*part.children()]]
         self.forwards = {leaf: partial(self._run_leaf, leaf) for leaf in leaves}
         self.forwards |= {member: partial(self._enter, member) for member in members}
-        self.forwards |= _in_steps(model)
+        self.forwards |= _in_steps(architecture)
         self.inside: list[nn.Module] = []
         self.blocks: list[nn.Module] = []
         self.norm: nn.Module | None = None
@@ -601,7 +616,7 @@ def laid_out(handle: Handle) -> Architecture:
         return architecture
     if isinstance(model, FunctionForSequenceClassification):
         raise TypeError(ONLY_REMOVAL)
-    state = "layers", tuple(map(id, model.modules()))
+    state = "layers", tuple(map(id, architecture.modules.values()))
     layers = measured(model, state, partial(_layers, architecture))
     norm, blocks = layers.norm, tuple(layers.blocks)
     return replace(architecture, blocks=blocks, embedding_norm=norm, summed=layers.plain)
@@ -610,7 +625,7 @@ def laid_out(handle: Handle) -> Architecture:
 def _layers(architecture: Architecture) -> _Layers:
     inputs = short_text(architecture)
     prove_batch(architecture, inputs)
-    layers = _Layers(architecture.model)
+    layers = _Layers(architecture)
     with torch.no_grad(), replaced(layers.forwards), layers:
         architecture.model(**architecture.arguments(inputs))
     return layers

@@ -332,7 +332,7 @@ def read(
             name = type(model).__name__
             raise ValueError(f"{name} has no read-out {readout!r}: use one of {known}")
         architecture = laid_out(architecture)
-    if any(weight.is_inference() for weight in model.parameters()):
+    if any(weight.is_inference() for weight in architecture.weights):
         raise ValueError(
             f"{type(model).__name__} was made under torch.inference_mode, and no gradient passes "
             "it: load it outside of that, or use what removes tokens, as the method 'loo'"

@@ -164,9 +164,9 @@ def covered(handle: Handle, composite: Composite = ATTN_LRP) -> Architecture:
             that the composite names.
     """
     architecture = laid_out(handle)
-    model, weights = architecture.model, next(architecture.model.parameters())
-    parts = tuple((id(part), len(part._forward_hooks)) for part in model.modules())
-    state = "rules", weights.dtype, parts
+    model, modules = architecture.model, architecture.modules.values()
+    parts = tuple((id(part), len(part._forward_hooks)) for part in modules)
+    state = "rules", architecture.weights[0].dtype, parts
     if refusal := measured(model, state, partial(_refusal, architecture)):
         raise TypeError(f"{refusal}. {WITHOUT_RULES}")
     if not isinstance(composite, Composite):
@@ -210,7 +210,7 @@ def _refusal(architecture: Architecture) -> str:
 
 def tolerance(architecture: Architecture) -> float:
     """The largest gap that is rounding at a model's precision."""
-    wide = torch.finfo(next(architecture.model.parameters()).dtype).bits >= 32
+    wide = torch.finfo(architecture.weights[0].dtype).bits >= 32
     return TOLERANCE if wide else 500 * TOLERANCE
 
 

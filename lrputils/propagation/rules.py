@@ -211,7 +211,7 @@ def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """
     with torch.no_grad():
         y = function(x)
-        ratio = (y / x).masked_fill_(x == 0, 0.0)
+        ratio = (y / x).nan_to_num_(0.0, 0.0, 0.0)
     return with_backward(x, y, ratio.mul)
 
 

@@ -208,7 +208,7 @@ def in_parts(
 
 def first_order(weights: Tensor, products: Tensor) -> Tensor:
     """A_ji (V_i − O_j)·g_j, from A_ji and V_i·g_j, both (…, queries, keys)."""
-    return weights * (products - (weights * products).sum(-1, keepdim=True))
+    return (products - (weights * products).sum(-1, keepdim=True)).mul_(weights)
 
 
 def exact_block(weights: Tensor, products: Tensor) -> Tensor:
@@ -221,10 +221,10 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
     top = weights.argmax(-1, keepdim=True)
     others = weights.scatter(-1, top, 0.0)
     rest = others.sum(-1, keepdim=True)
-    without = (others * products).sum(-1, keepdim=True) / torch.where(rest > 0, rest, 1.0)
+    without = others.mul_(products).sum(-1, keepdim=True) / torch.where(rest > 0, rest, 1.0)
     at_top = weights.gather(-1, top) * (products.gather(-1, top) - without)
-    below_half = (1 - weights).clamp(min=0.5)
-    return (first_order(weights, products) / below_half).scatter(-1, top, at_top)
+    below_half = (1 - weights).clamp_(min=0.5)
+    return first_order(weights, products).div_(below_half).scatter_(-1, top, at_top)
 
 
 def block_scores(

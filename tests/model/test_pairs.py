@@ -10,6 +10,7 @@ from tokenizers import processors
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.model.inputs import encode
+from lrputils.propagation.composites import GRADIENT
 from tests import reference, tiny
 
 PAIRS = [("A good film.", "Bad"), ("Bad", "Not a bad film, all in all!")]
@@ -51,6 +52,13 @@ def test_the_longer_side_is_cut(clf):
     inputs = clf.encode([("film " * 30, "bad bad")], 12, truncate=True)
     assert inputs.truncated == (0,)
     assert inputs["token_type_ids"].sum(1).item() == 3
+
+
+def test_the_second_of_a_pair_is_told_from_the_first_under_rules(clf):
+    inputs = clf.encode(PAIRS)
+    plain = lrp.attribute(clf, inputs, "grad-x-input")
+    with lrp.propagating(clf, GRADIENT):
+        assert torch.equal(lrp.attribute(clf, inputs, "grad-x-input"), plain)
 
 
 @pytest.mark.parametrize("removal", ["attention-mask", "delete"])
