@@ -60,7 +60,7 @@ def call(app: App, words: Sequence[str]) -> Any:
     try:
         command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     except UnusedCliTokensError as error:
-        more = shlex.join(error.unused_tokens)
+        more = shlex.join(error.unused_tokens or ())
         raise ValueError(f"{more}: an argument too many; put several words in quotes") from None
     except CycloptsError as error:
         raise ValueError(str(error)) from None
