@@ -21,7 +21,7 @@ COMMANDS = [
     (page, found[2])
     for page, text in PAGES.items()
     for block in re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)
-    for line in block.splitlines()
+    for line in re.sub(r"\\\n *", "", block).splitlines()
     if (found := VERB.match(line))
 ]
 
