@@ -92,11 +92,14 @@ class TestSpecifications:
         )
         assert lead == [*np.where(none, 0, -1)]
 
-    def test_no_choice_turns_more_than_four_percent_and_a_division_none(self):
+    def test_tokens_and_read_out_turn_cp_lrp_s_pairs_and_a_division_none(self):
         turned = self.shown("tab-turns").loc["both models"]
         assert len(turned) == 5
         assert (turned.turned < 4).all()
         assert (turned.undecided > turned.turned).all()
+        of_cp = turned["turned, of CP-LRP's"]
+        assert [round(of_cp[choice], -1) for choice in ("tokens", "read-out")] == [70, 60]
+        assert of_cp.drop(["tokens", "read-out"]).max() < 50
         assert turned.turned["normalisation"] == 0
         higher = self.shown("fig-leads").higher.rename_axis(["panel", "readout", "tokens"])
         at_sum = higher.xs(("sum", "all"), level=["readout", "tokens"])
@@ -398,7 +401,7 @@ class TestSentences:
     def test_divided_by_sums_nothing_is_left_of_the_mask_gradient(self):
         table = self.shown("tab-sst-2")[[MINI, FULL]]
         name = self.label("mask-gradient")
-        assert (table.loc["r, words"].idxmax() == name).all()
+        assert (table.loc["r, own tokens"].idxmax() == name).all()
         assert (table.loc[("r, sum to one", name)] < 0.1).all()
         negative = self.rows().groupby(["model", "method"]).flipped.mean()
         assert negative.xs("mask-gradient", level="method").min() > 0.5
@@ -452,18 +455,19 @@ class TestReviews:
         r = self.shown("tab-imdb-r")
         for name in ("attnlrp", "cp-lrp"):
             small, large = r.loc[MINI, self.label(name)], r.loc[FULL, self.label(name)]
-            assert abs(small["words"] - small["words, SST-2"]) < 0.03
-            assert large["words high"] < large["words, SST-2"]
-        assert r["words high"][MINI, self.label("ig")] < r["words, SST-2"][MINI, self.label("ig")]
+            assert abs(small["own tokens"] - small["on SST-2"]) < 0.03
+            assert large["own tokens high"] < large["on SST-2"]
+        assert r["own tokens high"][MINI, self.label("ig")] < r["on SST-2"][MINI, self.label("ig")]
         assert r["sum to one"][MINI, "AttnLRP"] > 2 * r.paper[MINI, "AttnLRP"]
 
-    def test_over_words_attnlrp_leads_and_else_in_mpnet_at_the_words(self):
+    def test_over_own_tokens_attnlrp_leads_and_else_in_mpnet_at_the_word_embeddings(self):
         shown = self.shown("tab-imdb-order")
-        for name in ("words", "raw", "sum to one"):
+        for name in ("own tokens", "all tokens", "sum to one"):
             lead = shown[f"{name} lead"]
             assert (lead[MINI] == 1).all()
-            leads = ["words", "sum", "LayerNorm"] if name == "words" else ["words"]
-            assert {*lead[FULL].index[lead[FULL] == 1]} == {*leads}
+            leads = {"word embeddings"}
+            leads |= {"sum", "LayerNorm"} if name == "own tokens" else set()
+            assert {*lead[FULL].index[lead[FULL] == 1]} == leads
             assert (lead >= 0).all()
 
     def test_lrp_gains_on_loo_where_the_most_relevant_chunks_go_first(self):

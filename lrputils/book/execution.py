@@ -176,6 +176,8 @@ def _run_chapter(
     """
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
+    if not (quiet or sys.stderr.isatty()):  # there a bar says so
+        print(f"{text.stem}: executing …", file=sys.stderr)
     running, failed = (output.with_suffix(f".{way}.ipynb") for way in ("running", "failed"))
     began, problem = time.perf_counter(), ""
     try:

@@ -27,12 +27,14 @@ METADATA = {
 # {role}`text`, or {role}`text <target>`
 _ROLE = re.compile(r"\{([\w:]+)\}`([^`<]+?)(?:\s*<[^`>]+>)?`")
 _PLAIN = {"cite": "[{}]", "eq": "({})", "numref": "[{}]", "prf:ref": "[{}]"}
+_ASIDE = re.compile(r" \(\{(?:numref|prf:ref)\}`([\w-]+)`\)")  # a reference in brackets
 # A fence, {directive}, its title, options, and what it holds; a label before a heading.
 _DIRECTIVE = re.compile(
     r"^(`{3,}|:{3,})\{([\w:-]+)\} *([^\n]*)\n((?::[\w-]+:[^\n]*\n)*)\n?(.*?)\n\1[ \t]*$",
     re.MULTILINE | re.DOTALL,
 )
 _LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
+_TARGET = re.compile(r"^:(?:label|name): *([\w-]+)$", re.MULTILINE)
 
 
 def read_text(path: Path) -> NotebookNode:
@@ -65,7 +67,9 @@ def without_roles(notebook: NotebookNode) -> NotebookNode:
 
     A reference becomes its text, a glued fact its value, as the cells of `bind` left it; a
     directive becomes its name in bold and what it holds, and a caption stands below its figure.
+    Figures and tables are numbered; what only another chapter holds is not pointed at in brackets.
     """
+    names = _names(notebook)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     glued = {
         output.metadata["scrapbook"]["name"]: value
@@ -79,18 +83,43 @@ def without_roles(notebook: NotebookNode) -> NotebookNode:
         name, _, form = text.partition(":")
         if kind == "glue:text" and name in glued:
             return format(ast.literal_eval(glued[name]), form)
+        if text in names:
+            return names[text]
         return _PLAIN.get(kind, "{}").format(text)
+
+    def without(text: str) -> str:
+        known = _ASIDE.sub(lambda aside: aside[0] if aside[1] in names else "", text)
+        return _ROLE.sub(plain, known)
 
     cells = []
     for cell in notebook.cells:
         cells.append(cell)
+        figure = cell.metadata.get("mystnb", {}).get("figure", {})
         if cell.cell_type == "markdown":
-            cell.source = _ROLE.sub(plain, _DIRECTIVE.sub(_written_out, cell.source))
+            cell.source = without(_DIRECTIVE.sub(_written_out, cell.source))
             cell.source = _LABEL.sub("", cell.source)
-        elif caption := cell.metadata.get("mystnb", {}).get("figure", {}).get("caption"):
-            cells.append(new_markdown_cell(f"*{_ROLE.sub(plain, caption)}*"))
+        elif caption := figure.get("caption"):
+            number = names.get(figure.get("name"), "Figure")
+            cells.append(new_markdown_cell(f"*{number}. {without(caption)}*"))
     notebook.cells = cells
     return notebook
+
+
+def _names(notebook: NotebookNode) -> dict[str, str]:
+    """What a reference calls each figure and table, by number, and each statement, by its title."""
+    names: dict[str, str] = {}
+    for cell in notebook.cells:
+        label = cell.metadata.get("mystnb", {}).get("figure", {}).get("name", "")
+        if label:
+            kind = "Table" if label.startswith("tab-") else "Figure"
+            number = 1 + sum(name.startswith(kind) for name in names.values())
+            names[label] = f"{kind} {number}"
+        for directive in _DIRECTIVE.finditer(cell.source):
+            _, kind, title, options, _ = directive.groups()
+            if kind.startswith("prf:") and (target := _TARGET.search(options)):
+                kind = kind.removeprefix("prf:").capitalize()
+                names[target[1]] = f"{kind} “{title}”" if title else f"the {kind.lower()}"
+    return names
 
 
 def _written_out(directive: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,12 +185,14 @@ def write_audit(
     forecast = audit_plan.expected(classifier, whole or texts, settings)
     ruled = is_covered(classifier)
     headline = sentences.headline(found.verdict, ruled=ruled, sound=found.sound)
-    html = _page(classifier, texts, found, facts, forecast, headline)
+    spent = duration(forecast.seconds[REFERENCE])
+    next_step = sentences.next_step(found.leads, spent, forecast.texts)
+    html = _page(classifier, texts, found, facts, forecast, [headline, next_step])
     with disk_told(out), atomic_write(out / PAGE) as partial:
         partial.write_text(html, encoding="utf-8")
     if not quiet:
         told = [sentences.of_verdict(found.verdict), *found.of_tools()] if found.sound else []
-        print(headline, *told, file=sys.stderr)
+        print(headline, *told, next_step, file=sys.stderr)
     return out / PAGE
 
 
@@ -267,7 +269,7 @@ def _page(
     found: Audit,
     facts: Mapping[str, Any],
     whole: Forecast,
-    headline: str,
+    first: Sequence[str],
 ) -> str:
     """Return the page of an audit as HTML.
 
@@ -277,7 +279,7 @@ def _page(
         found: in the rows.
         facts: what `lrputils.runs.datasets.read` says of them.
         whole: the forecast of the whole file.
-        headline: what the page says first.
+        first: what the page says first, the answer and the next step.
     """
     run, verdict = found.run, found.verdict
     known = [name for name in run.names if name not in run.tools]
@@ -311,7 +313,8 @@ def _page(
         ruled=is_covered(classifier),
         found=found,
         verdict=verdict,
-        headline=headline,
+        headline=first[0],
+        next_step=first[1],
         say=sentences,
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},
         whole=whole,
@@ -327,6 +330,7 @@ def _page(
 
 def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
     """A table's texts, the index in front, an interval in a cell's second line."""
+    frame = frame.dropna(axis=1, how="all")
     ends = {name: ("low", "high") for name in ("value", "r") if name in frame and "low" in frame}
     return show(frame, intervals=ends).rounded(between="{}\n{}").reset_index()
 

@@ -18,6 +18,7 @@ from lrputils import stats
 from lrputils.model.readout import READOUTS
 from lrputils.report.audit_plan import LRP, Audited, judged, label
 from lrputils.report.display import side_by_side
+from lrputils.report.figures.style import NAMES
 from lrputils.study.agreement import (
     COEFFICIENTS,
     COUNTED,
@@ -322,15 +323,14 @@ _USUAL = {
     "coefficient": "Pearson",
 }
 _CHANGED = {
-    "as above": {},
+    "none changed": {},
     "read at the sum": {"read-out": "sum"},
-    "read behind the LayerNorm": {"read-out": "post-norm"},
+    "read at the LayerNorm": {"read-out": "post-norm"},
     "special tokens count": {"tokens": EVERY},
-    "… but the first": {"tokens": NO_CLS},
+    "all but the first count": {"tokens": NO_CLS},
     "maps sum to one": {"normalisation": SUM_TO_ONE},
     "Spearman": {"coefficient": "Spearman"},
     "Kendall": {"coefficient": "Kendall"},
-    "another removal": {"removal": "other"},
 }
 
 
@@ -352,14 +352,15 @@ def sensitivity(maps: pd.DataFrame, methods: tuple[str, str] = LRP) -> Sensitivi
     """Compare two methods under every convention that maps allow.
 
     Args:
-        maps: of LOO and the `methods`, as of `experiments.frame.read_maps`; a removal beside the
-            attention mask is "other".
+        maps: of LOO and the `methods`, as of `experiments.frame.read_maps`.
     """
     maps = maps.drop(columns="tokens", errors="ignore")  # their number; here, which of them count
     rows = agreement(maps, COUNTED, NORMALISATIONS, tuple(COEFFICIENTS))
     rows = rows.rename(columns={"readout": "read-out", "counted": "tokens"})
     gaps = compare(rows, *methods, [*_USUAL])
-    keys = {name: tuple({**_USUAL, **change}.values()) for name, change in _CHANGED.items()}
+    others = [each for each in rows.removal.unique() if each != _USUAL["removal"]]
+    changed = _CHANGED | {f"LOO by {NAMES[each]}": {"removal": each} for each in others}
+    keys = {name: tuple({**_USUAL, **change}.values()) for name, change in changed.items()}
     keys = {name: key for name, key in keys.items() if key in gaps.index}
     few = rows.set_index([*_USUAL]).loc[[*keys.values()]].reset_index()
     means = over_texts(few, ["method", *_USUAL])

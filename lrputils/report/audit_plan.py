@@ -139,15 +139,11 @@ class Audited(Run):
         return (COMPARED.get(name) or Variant(name, name)).passes(tokens)
 
     def maps(self) -> pd.DataFrame:
-        """Return the maps of LOO and the judged ones as `experiments.frame.read_maps` does.
-
-        A removal beside the attention mask is "other".
-        """
-        other = self.rows.method.str.startswith(f"{REFERENCE} removal=")
-        removal = other.map({True: "other", False: ""})
+        """Return the maps of LOO and the judged ones as `experiments.frame.read_maps` does."""
+        removal = self.rows.method.str.extract(f"^{REFERENCE} removal=(.+)$")[0]
         rows = self.rows.assign(
-            method=self.rows.method.mask(other, REFERENCE),
-            removal=removal.mask(self.rows.method == REFERENCE, "attention-mask"),
+            method=self.rows.method.mask(removal.notna(), REFERENCE),
+            removal=removal.mask(self.rows.method == REFERENCE, "attention-mask").fillna(""),
             model="",
             data="",
             id=self.rows.position,

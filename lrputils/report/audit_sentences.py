@@ -24,7 +24,7 @@ from lrputils.report.audit_answers import (
     Tool,
     Verdict,
 )
-from lrputils.report.audit_plan import label
+from lrputils.report.audit_plan import LRP, label
 from lrputils.report.figures.style import NAMES
 from lrputils.stats import Difference
 
@@ -47,7 +47,7 @@ def of_verdict(verdict: Verdict) -> str:
     value, low, high = verdict.r[:3]
     interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""  # one text has none
     return (
-        f"{label(verdict.method, verdict.readout)} comes closest to LOO: mean r {value:.2f}"
+        f"{_where(verdict)} comes closest to LOO: mean r {value:.2f}"
         f"{interval}, n = {verdict.r.used}. {said.get(verdict.answer, open_)}"
         f"{_without(verdict.alone)} On {verdict.below:.0%} of the texts r stays below. "
         f"{_order(verdict)}"
@@ -66,8 +66,28 @@ def _order(verdict: Verdict) -> str:
     if len(gaps) == 1:
         return _capital(sides.iloc[0]) + "."
     places = {name: map(_named, part.index) for name, part in sides.groupby(sides, sort=False)}
-    parts = [f"{name} at {', '.join(there)}" for name, there in places.items()]
+    if len(places) == 1:
+        return f"{_capital(sides.iloc[0])}, wherever relevance is read."
+    parts = [f"{name} at the {', '.join(there)}" for name, there in places.items()]
     return _capital("; ".join(parts)) + "."
+
+
+def _where(verdict: Verdict) -> str:
+    """The map that is judged, and where it is read if it could be read elsewhere."""
+    read = f", read at the {_named(verdict.readout)}," if verdict.method in LRP else ""
+    return label(verdict.method) + read
+
+
+def next_step(leads: Mapping[float, Lead], loo: str, texts: int) -> str:
+    """What to do in any case: LOO itself if its time, `loo`, is affordable, else the cheapest."""
+    told = f"LOO itself takes {loo} for all {texts:,} texts on this device."
+    if not leads:
+        return told
+    budget, lead = next(iter(leads.items()))
+    return (
+        f"{told} If that is too long: of what costs at most {budget:g} passes per text, "
+        f"{lead.best} has the highest mean r, {lead.mean.value:.2f}."
+    )
 
 
 def _capital(text: str) -> str:

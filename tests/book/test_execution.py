@@ -157,7 +157,8 @@ def wait_for(true, seconds=30):
 
 
 DIRECTIVES = """(here)=
-See {doc}`chapter 2 <02>` {cite}`katz2025`: {glue:text}`found:.2f`, {glue:text}`name`.
+See {doc}`chapter 2 <02>` {cite}`katz2025`: {glue:text}`found:.2f`, {glue:text}`name`, in
+{numref}`tab-x` ({prf:ref}`def-lead`) and nowhere else ({numref}`tab-elsewhere`).
 
 ```{prf:definition} A lead
 :label: def-lead
@@ -172,7 +173,8 @@ The first *leads*.
 1
 ```
 ````"""
-PLAIN = """See chapter 2 [katz2025]: 0.12, x.
+PLAIN = """See chapter 2 [katz2025]: 0.12, x, in
+Table 1 (Definition “A lead”) and nowhere else.
 
 **Definition (A lead).** The first *leads*.
 
@@ -195,7 +197,7 @@ def test_outside_of_the_book_a_notebook_has_plain_markdown(small_book, tmp_path)
     text.write_text(text.read_text() + cell)
     (path,) = execute(small_book, {text.stem: {}}, Execution(quiet=True), tmp_path).values()
     caption, last = nbformat.read(path, 4).cells[-2:]
-    assert caption.source == "*It is x.*"
+    assert caption.source == "*Table 1. It is x.*"
     assert last.source == PLAIN
     (kept,) = execute(small_book, {text.stem: {}}, Execution(quiet=True)).values()
     assert nbformat.read(kept, 4).cells[-1].source == DIRECTIVES

@@ -153,9 +153,9 @@ def test_a_chapter_answers_whatever_the_texts_labels_are_called(name, mine, tmp_
     assert not [each for each in outputs if each.get("name") == "stderr"]
 
 
-R = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
+R = {"own tokens": "r_content", "sum to one": "r_normalised"}
 LOGITS = {"LeRF": "lerf", "MoRF": "morf", "Δ": "delta"}
-TABLE_2 = {"r, words": "r_content", "r, sum to one": "r_normalised", "Δ": "delta"}
+TABLE_2 = {"r, own tokens": "r_content", "r, sum to one": "r_normalised", "Δ": "delta"}
 
 
 def assert_means(tables, rows, name, data):

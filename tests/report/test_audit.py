@@ -73,7 +73,7 @@ class TestNumbers:
 
     def test_conventions_are_those_of_the_rows(self, run):
         found = audit_answers.sensitivity(run.maps())
-        for name, column in {"as above": "r_content", "special tokens count": "r"}.items():
+        for name, column in {"none changed": "r_content", "special tokens count": "r"}.items():
             expected = run.per_text(column).attnlrp.mean()
             assert found.one.AttnLRP[name] == pytest.approx(expected, abs=1e-4)
         assert len(found.every) == 3 * 4 * 2 * 3 * 2
@@ -97,7 +97,7 @@ def test_other_models_are_audited(kind, options, classifier):
     assert audited.leads
     assert len(next(iter(audited.gains.values()))) == clf.architecture.layers
     conventions = audited.conventions.one.index
-    assert ("read behind the LayerNorm" in conventions) == (kind == "bert")
+    assert ("read at the LayerNorm" in conventions) == (kind == "bert")
     assert audited.sound
 
 
@@ -116,8 +116,8 @@ class TestAnswers:
         low = audit_answers.verdict(self.altered(run, attnlrp=0.4, **{"cp-lrp": 0.6}))
         assert (high.answer, high.method, high.below) == ("yes", "attnlrp", 0)
         assert (low.answer, low.method, low.below > 0.9) == ("no", "cp-lrp", True)
-        assert "AttnLRP leads CP-LRP at words, sum, LayerNorm" in sentences.of_verdict(high)
-        assert "CP-LRP leads AttnLRP at words, sum, LayerNorm" in sentences.of_verdict(low)
+        assert "AttnLRP leads CP-LRP, wherever relevance is read" in sentences.of_verdict(high)
+        assert "CP-LRP leads AttnLRP, wherever relevance is read" in sentences.of_verdict(low)
 
     def test_few_texts_or_a_wide_interval_cannot_tell(self, run):
         high = self.altered(run, attnlrp=0.9)
@@ -146,7 +146,7 @@ class TestAnswers:
         rows.loc[(rows.method == "attnlrp"), audit_answers.R] = 0.5
         rows.loc[gain, audit_answers.R] = 0.9
         gains = audit_answers.layers(audit_plan.Audited(rows))
-        assert sentences.of_layers(gains).startswith("words: it raises r in layer 2; sum: it cl")
+        assert sentences.of_layers(gains).startswith("word embeddings: it raises r in layer 2; sum: ")
 
 
 class TestPage:
@@ -157,7 +157,7 @@ class TestPage:
         for address in re.findall(r'(?:src|href)="([^"]*)', html):
             assert address.startswith(("#", "data:image/svg+xml;base64,"))
         assert all(len(alt) > 20 for alt in re.findall(r'<img[^>]* alt="([^"]*)', html))
-        assert html.count("<caption>") == 6
+        assert html.count('<p class="caption">') == 6
         assert re.findall("<(header|main|footer)", html) == ["header", "main", "footer"]
 
     def test_texts_and_names_are_escaped(self, html):
@@ -223,7 +223,10 @@ class TestFolder:
         assert again.partition('<h2 id="cost">')[0] == html.partition('<h2 id="cost">')[0]
         last = capsys.readouterr().err.rstrip().split("\n")[-1]
         verdict = sentences.of_verdict(audit_answers.verdict(run))
-        assert last == f"Cannot tell whether LRP tracks LOO. {verdict}"
+        leads = audit_answers.at_budgets(audit_answers.r_by_text(run, "word"))
+        next_step = sentences.next_step(leads, "under a second", 12)
+        assert next_step in again
+        assert last == f"Cannot tell whether LRP tracks LOO. {verdict} {next_step}"
 
     def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(
         self, classifier, table, done, html, monkeypatch

@@ -82,7 +82,7 @@ _DASHED = {"ig", "rollout"}
 _OTHERS = [_Look(*pair) for pair in zip(["ink", "teal", "slate", "grey"], "osD^", strict=True)]
 # What a reader sees in the place of a name that stands in code.
 NAMES = {
-    "word": "words",
+    "word": "word embeddings",
     "post-norm": "LayerNorm",
     "attention-mask": "attention mask",
     "mask": "[MASK]",
