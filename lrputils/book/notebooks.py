@@ -27,7 +27,7 @@ METADATA = {
 # {role}`text`, or {role}`text <target>`
 _ROLE = re.compile(r"\{([\w:]+)\}`([^`<]+?)(?:\s*<[^`>]+>)?`")
 _PLAIN = {"cite": "[{}]", "eq": "({})", "numref": "[{}]", "prf:ref": "[{}]"}
-_ASIDE = re.compile(r" \(\{(?:numref|prf:ref)\}`([\w-]+)`\)")  # a reference in brackets
+_ASIDE = re.compile(r" \(\{(?:doc|numref|prf:ref)\}`([\w-]+)`\)")  # a reference in brackets
 # A fence, {directive}, its title, options, and what it holds; a label before a heading.
 _DIRECTIVE = re.compile(
     r"^(`{3,}|:{3,})\{([\w:-]+)\} *([^\n]*)\n((?::[\w-]+:[^\n]*\n)*)\n?(.*?)\n\1[ \t]*$",

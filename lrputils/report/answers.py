@@ -17,11 +17,11 @@ def ahead(first: str, second: str, gap: Difference) -> str:
         return f"{first} and {second} cannot be compared: a text of one token has no correlation"
     size = f"{gap.value:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]"
     if gap.used < FEWEST:
-        told = "too few texts to put one ahead"
+        told = "too few texts to say which leads"
     else:
-        neither = "neither is ahead" + why_no_lead(gap)
-        told = {1: f"{first} is ahead", -1: f"{second} is ahead"}.get(gap.lead, neither)
-    return f"{first} less {second} is {size}, {told}"
+        neither = f"neither leads, since {why_no_lead(gap)}"
+        told = {1: f"{first} leads", -1: f"{second} leads"}.get(gap.lead, neither)
+    return f"{first} − {second} is {size}: {told}"
 
 
 def levels(means: pd.Series) -> str:

@@ -100,13 +100,14 @@ def of_lead(lead: Lead) -> str:
         return f"{lead.best}: nothing else costs as little."
     value, low, high = lead.difference[:3]
     gap = f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    reason = why_no_lead(lead.difference)
     enough = _about(lead.texts, lead.mean.used, ", so take the cheaper one, if one is")
     told = {
         CLEAR: f"Use {lead.best}: it leads all others. The closest call is {lead.rival}, "
         f"lower by {gap}.",
         ALIKE: f"Use {lead.best} or {lead.rival}: alike within {MARGIN} ({gap}).",
         CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} "
-        f"in mean{why_no_lead(lead.difference)}; {enough}.",
+        f"in mean{reason and f', but {reason}'}; {enough}.",
     }
     return told[lead.outcome] + _without(lead.alone)
 
@@ -116,10 +117,10 @@ def why_no_lead(gap: Difference) -> str:
     if gap.used < FEWEST:
         return ""
     if gap.low <= 0 <= gap.high:
-        return ", and the interval holds zero"
+        return "the interval holds zero"
     if gap.share_low <= 0.5 <= gap.share_high:
-        return f", but on {max(gap.share, 1 - gap.share):.0%} of the texts only"
-    return ", but one text more against it would put zero into the interval"
+        return f"only {max(gap.share, 1 - gap.share):.0%} of the texts agree"
+    return "one text more against it would put zero into the interval"
 
 
 def of_tool(name: str, tool: Tool) -> str:

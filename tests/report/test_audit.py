@@ -146,7 +146,9 @@ class TestAnswers:
         rows.loc[(rows.method == "attnlrp"), audit_answers.R] = 0.5
         rows.loc[gain, audit_answers.R] = 0.9
         gains = audit_answers.layers(audit_plan.Audited(rows))
-        assert sentences.of_layers(gains).startswith("word embeddings: it raises r in layer 2; sum: ")
+        assert sentences.of_layers(gains).startswith(
+            "word embeddings: it raises r in layer 2; sum: "
+        )
 
 
 class TestPage:

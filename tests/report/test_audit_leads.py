@@ -85,7 +85,7 @@ def test_needed_knows_its_limits():
     assert needed(pd.Series([0.5, 0.5001])) == FEWEST
     open_ = lead(drawn({"a": 0.9, "b": 0.9}, FEWEST, 2))
     assert open_.outcome == CANNOT_TELL
-    assert " in mean, and the interval holds zero; " in of_lead(open_)
+    assert " in mean, but the interval holds zero; " in of_lead(open_)
     hardly = f"{MOST:,} texts would hardly tell, so take the cheaper one, if one is"
     few = f"{FEWEST} texts are too few to say how many would tell: take {FORECAST} or more"
     for texts, used, said in (
@@ -132,7 +132,7 @@ def test_a_mean_that_few_texts_make_is_no_lead():
     table = pd.DataFrame({"a": values, "b": 0.0})
     found = lead(table)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
-    assert f", but on {0.5:.0%} of the texts only; " in of_lead(found)
+    assert f", but only {0.5:.0%} of the texts agree; " in of_lead(found)
     small = pd.DataFrame({"a": np.linspace(0.03, 0.05, 30), "b": 0.0})
     found = lead(small)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
@@ -162,19 +162,19 @@ def test_the_rate_is_that_of_so_many_texts():
 @pytest.mark.parametrize(
     ("shift", "texts", "said"),
     [
-        (1, 40, "A is ahead"),
-        (-1, 40, "B is ahead"),
-        (0, 40, "neither is ahead, and the interval holds zero"),
-        (-0.09, 40, "neither is ahead, but on 50% of the texts only"),
-        (0.11, 20, "neither is ahead, but one text more against it"),
+        (1, 40, "A leads"),
+        (-1, 40, "B leads"),
+        (0, 40, "neither leads, since the interval holds zero"),
+        (-0.09, 40, "neither leads, since only 50% of the texts agree"),
+        (0.11, 20, "neither leads, since one text more against it"),
         (1, 19, "too few"),
     ],
 )
 def test_a_direction_is_said_only_where_the_verdict_and_the_texts_carry_it(shift, texts, said):
     values = shift + np.tile([-0.1, 0.1], 20)[:texts]
     told = ahead("A", "B", stats.paired_difference(values, np.zeros(texts)))
-    assert told.startswith(f"A less B is {values.mean():+.2f} [")
-    assert told.partition("], ")[2].startswith(said)
+    assert told.startswith(f"A − B is {values.mean():+.2f} [")
+    assert told.partition("]: ")[2].startswith(said)
 
 
 def test_an_answer_is_of_a_reader_s_run_alone():
