@@ -18,7 +18,8 @@ def lost_by_degree(run: str) -> dict[str, pd.DataFrame]:
     """Return the share of leave-one-out that is lost by degree, medians over texts with intervals.
 
     They are those of the top word and of the other words (their median), in the quarters of the
-    texts with the smallest and the largest f, by a name of each.
+    texts with the smallest and the largest f, by a name of each; the last is what would be lost in
+    proportion.
     """
     texts, exact, rows = load("saturation", run).rows, frame.recorded_loo(run), []
     ranks = texts.logit.rank(method="dense")
@@ -36,6 +37,8 @@ def lost_by_degree(run: str) -> dict[str, pd.DataFrame]:
         for quarter, sureness in {1: "unsure", 4: "sure"}.items():
             part = table[table.quarter == quarter]
             found[f"{word}, {sureness}"] = over_texts(part, "degree", word, statistic=np.median)
+    degrees = table.degree.unique()
+    found["in proportion"] = pd.DataFrame({"value": degrees}, degrees)
     return found
 
 

@@ -245,7 +245,8 @@ def prices(methods: pd.DataFrame) -> Drawing:
     spent = methods.passes.map("{:.3g}".format).replace("nan", "?")
     means = methods.rename(columns={"r": "value"})
     rows = {name: means.loc[[name]].set_axis([f"{name} ({n})"]) for name, n in spent.items()}
-    title = "What a method's forward passes (in brackets) buy"
+    cheapest = methods.passes[methods.r > answers.TRACKS].min()
+    title = f"A mean r above {answers.TRACKS:.2f} takes {cheapest:.3g} forward passes (in brackets)"
     xlabel = f"mean r with LOO; dashed: {answers.TRACKS:.2f}"
     return dots({"": rows}, title=title, xlabel=xlabel, lines={"": answers.TRACKS}, columns=0)
 

@@ -166,7 +166,7 @@ def by_method(found: pd.DataFrame) -> pd.DataFrame:
     table.insert(0, "passes", passes)
     table.insert(1, "share of LOO", passes / passes[label(REFERENCE)])
     table.attrs["intervals"] = {"r": ("low", "high")}
-    return table.sort_values("passes", kind="stable")
+    return table.sort_values(["passes", "r"], kind="stable")
 
 
 class Lead(NamedTuple):
