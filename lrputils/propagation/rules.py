@@ -80,9 +80,9 @@ class Shares:
             return factor.detach()
         return factor if share == 1 else scaled(factor, share)
 
-    def apart(self, *factors: Tensor) -> list[Tensor]:
-        """Return the factors of a product that is no part of one attention call."""
-        return [self.keep(factor, 1 if self.half is None else self.half) for factor in factors]
+    def apart(self, factor: Tensor) -> Tensor:
+        """Return a factor of a product that is no part of one attention call."""
+        return self.keep(factor, 1 if self.half is None else self.half)
 
     def weighing(self, weights: Tensor) -> Tensor:
         """Return the weights of a softmax that is no part of one attention call.
