@@ -99,12 +99,15 @@ class _Spelled(NamedTuple):
     weighs: bool = False
 
 
+_ITSELF, _NOTHING = _Unit(), _Spelled()
+
+
 def _unit_of(x: Any) -> _Unit:
-    return getattr(x, "_unit", _Unit())
+    return getattr(x, "_unit", _ITSELF)
 
 
 def _spelled_by(x: Any) -> _Spelled:
-    return getattr(x, "_spelled", _Spelled())
+    return getattr(x, "_spelled", _NOTHING)
 
 
 def _is_live(x: Any) -> bool:
@@ -155,6 +158,7 @@ class Operations(TorchFunctionMode):
         self.apart = False
         self._layers = count()  # of this pass: a block that serves several comes again
         self._on = False
+        self._spells = False  # whether a product was met that may begin a spelled-out attention
 
     @property
     def forwards(self) -> dict[nn.Module, Callable]:
@@ -197,7 +201,7 @@ class Operations(TorchFunctionMode):
         answer = None
         if inside and kind == "attention":
             answer = self._attend(*args, **kwargs)
-        elif inside and kind == "product" and _spelled_by(args[0]).weighs:
+        elif self._spells and kind == "product" and _spelled_by(args[0]).weighs:
             answer = self._answer(replace(_spelled_by(args[0]).call, value=args[1]))
         if answer is not None:
             return answer
@@ -210,7 +214,8 @@ class Operations(TorchFunctionMode):
                 output = func(*args, **kwargs)
         else:
             output = func(*args, **kwargs)
-        if inside and kind in _FOLLOWED and isinstance(output, Tensor):
+        begins = kind == "product" or kind == "softmax"
+        if inside and (begins or (self._spells and kind in _FOLLOWED)):
             self._follow(name, kind, output, args, kwargs)
         return output
 
@@ -220,13 +225,12 @@ class Operations(TorchFunctionMode):
         """The output of an operation on what depends on the text, its gradient by the rules."""
         if kind is not None:  # else it gives nothing that depends on the text, or is refused
             self.met.setdefault(name, kind)
-        changes = name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))
-        if name not in _CARRYING:
+        if self._spells and name not in _CARRYING:
             args = tuple(map(self._weighed, args))
         if kind in _ENTRYWISE:
-            entrywise = self._in_place if changes else self._entrywise
+            entrywise = self._in_place if name in _CHANGING else self._entrywise
             return entrywise(name, kind, func, args, kwargs)
-        if changes or name == "__setitem__":
+        if name in _CHANGING:
             _forget(args[0])
         if kind in _HANDLERS:
             return _HANDLERS[kind](self, name, func, args, kwargs)
@@ -290,7 +294,7 @@ class Operations(TorchFunctionMode):
         if kind == "product":
             if output.dim() == 4 and name in ("matmul", "__matmul__"):
                 call = AttentionCall(self.layer, left, other.transpose(-2, -1), None, None, 1.0)
-                output._spelled = _Spelled(call)
+                output._spelled, self._spells = _Spelled(call), True
             return
         mine, other = (other, left) if hasattr(other, "_spelled") else (left, other)
         known, weighs = _spelled_by(mine)
@@ -466,6 +470,9 @@ _NORMS = {
     "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
     "rms_norm": ("input", "normalized_shape", "weight", "eps"),
 }
+# What overwrites its first argument.
+_CHANGING = {name for name in _KINDS if name.endswith("_") and not name.startswith("_")}
+_CHANGING |= {name for name in _KINDS if name.startswith("__i")} | {"__setitem__"}
 _CARRYING = {"dropout", "to", "float", "type_as", "contiguous", "__get__"}
 _HANDLERS: dict[str | None, Callable] = {
     "product": Operations._product,
