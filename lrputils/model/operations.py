@@ -520,8 +520,8 @@ class _Layers(TorchFunctionMode):
     """Which modules compute attention, seen from outside: members of a list of modules.
 
     Attributes:
-        inside: the running members, the outermost first.
-        blocks: the outermost ones inside of which there was an attention, one a layer.
+        running: the modules that run, the outermost first.
+        blocks: the outermost members inside of which there was an attention, one a layer.
         norm: the module without parts that normalizes first, if it runs before all of these.
         plain: whether there is no other norm before them, or none at all.
     """
@@ -530,30 +530,26 @@ class _Layers(TorchFunctionMode):
         super().__init__()
         modules = architecture.modules.values()
         lists = [part for part in modules if isinstance(part, nn.ModuleList)]
-        members = dict.fromkeys(member for part in lists for member in part)
-        leaves = [part for part in modules if not [*part.children()]]
-        self.forwards = {leaf: partial(self._run_leaf, leaf) for leaf in leaves}
-        self.forwards |= {member: partial(self._enter, member) for member in members}
+        self.members = {member for part in lists for member in part}
+        self.forwards = {part: partial(self._run, part) for part in modules}
         self.forwards |= _in_steps(architecture)
-        self.inside: list[nn.Module] = []
+        self.running: list[nn.Module] = []
         self.blocks: list[nn.Module] = []
         self.norm: nn.Module | None = None
         self.plain = True
-        self._leaf: nn.Module | None = None
         self._found = False
 
-    def _run_leaf(self, leaf: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
-        self._leaf = None if kwargs or len(args) > 1 else leaf
-        output = inner(*args, **kwargs)
-        self._leaf = None
-        return output
+    @property
+    def inside(self) -> bool:
+        """Whether a member of a list runs."""
+        return not self.members.isdisjoint(self.running)
 
-    def _enter(self, member: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
-        self.inside.append(member)
+    def _run(self, module: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.running.append(module)
         output = inner(*args, **kwargs)
-        self.inside.pop()
+        self.running.pop()
         if self._found and not self.inside:
-            self.blocks.append(member)
+            self.blocks.append(module)
             self._found = False
         return output
 
@@ -564,10 +560,11 @@ class _Layers(TorchFunctionMode):
         output = func(*args, **(kwargs or {}))
         kind = _KINDS.get(getattr(func, "__name__", ""))
         if kind in ("layer norm", "root norm", "held") and not (self.inside or self.blocks):
-            self.norm = self.norm or self._leaf
+            leaf = None if [*self.running[-1].children()] else self.running[-1]
+            self.norm = self.norm or leaf
             self.plain &= self.norm is not None
         over_keys = kind == "softmax" and output.dim() > 2
-        self._found |= bool(self.inside) and (kind == "attention" or over_keys)
+        self._found |= self.inside and (kind == "attention" or over_keys)
         return output
 
 

@@ -486,8 +486,8 @@ def _catching(
         places["start"] = output[:, :1].detach().requires_grad_(), output[:, :1].detach()
         return torch.cat([places["start"][0], site[:, :-1]], dim=1)
 
-    def _norm(inner: Forward, x: Tensor) -> Tensor:
-        output = inner(x)
+    def _norm(inner: Forward, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        output = inner(x, *args, **kwargs)
         places.update({"sum": (x, x.detach()), "post-norm": (output, output.detach())})
         return output
 
