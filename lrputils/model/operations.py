@@ -191,7 +191,9 @@ class Operations(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         kind = _KINDS.get(name)
-        if kind == "plain":
+        begins = kind == "product" or kind == "softmax"
+        looked_at = self.rulebook is not None or self._spells or begins or kind == "attention"
+        if kind == "plain" or not looked_at:
             return func(*args, **kwargs)
         if name == "__get__" and not isinstance(output := func(*args), Tensor):
             return output
@@ -214,7 +216,6 @@ class Operations(TorchFunctionMode):
                 output = func(*args, **kwargs)
         else:
             output = func(*args, **kwargs)
-        begins = kind == "product" or kind == "softmax"
         if inside and (begins or (self._spells and kind in _FOLLOWED)):
             self._follow(name, kind, output, args, kwargs)
         return output
