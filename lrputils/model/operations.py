@@ -220,9 +220,7 @@ class Operations(TorchFunctionMode):
             self._follow(name, kind, output, args, kwargs)
         return output
 
-    def _ruled(
-        self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict
-    ) -> Any:
+    def _ruled(self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict) -> Any:
         """The output of an operation on what depends on the text, its gradient by the rules."""
         if kind is not None:  # else it gives nothing that depends on the text, or is refused
             self.met.setdefault(name, kind)
@@ -327,10 +325,9 @@ class Operations(TorchFunctionMode):
         """A sum, product or function, entry by entry; several of one tensor are one unit."""
         alive = [x for x in args if _is_live(x)]
         constants = [x for x in args if isinstance(x, Tensor) and not _is_live(x)]
-        if kind == "plus" and any(x.numel() > 1 for x in constants):
-            # A mask or a bias is no part of an elementwise function, as a number is.
-            if not self.constants:
-                return _without_constant(name, alive[0], args)
+        # A mask or a bias is no part of an elementwise function, as a number is.
+        wide = any(x.numel() > 1 for x in constants)
+        if kind == "plus" and wide and self.constants:
             return func(*args, **kwargs)
         units = [*map(_unit_of, alive)]
         pairs = zip(alive, units, strict=True)
@@ -343,7 +340,8 @@ class Operations(TorchFunctionMode):
         bends = kind == "activation" or any(unit.ruled for unit in units) or (squared and curved)
         # A small number only keeps a deviation from zero.
         small = any(isinstance(x, float) and abs(x) < 1e-3 for x in args)
-        if kind == "plus" and not (self.constants or curved or small) and len(alive) == 1:
+        kept = self.constants or (not wide and (curved or small)) or len(alive) > 1
+        if kind == "plus" and not kept:
             return _without_constant(name, alive[0], args)
         if bends and rule is not None:
             with torch.no_grad():

@@ -31,12 +31,13 @@ import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Handle
-from lrputils.model.attention import AttentionCall, stepwise
+from lrputils.model.attention import Recorder, stepwise
 from lrputils.model.readout import (
     GRADIENT_TOKENS,
     Target,
     pulled_back,
     read,
+    readouts,
 )
 from lrputils.propagation.composites import (
     ATTN_LRP,
@@ -166,18 +167,12 @@ def relevance_paths(
             refuses.
     """
     architecture = covered(model, composite)
-    factors = []
-
+    readouts(architecture)  # measured before the passes that are recorded
     with installed(architecture, composite.rule, stepwise) as operations:
-        answer = operations.function
-
-        def _tapped(call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
-            factors.append((call.value, call.query, call.key))  # in the graph
-            return answer(call)
-
-        operations.function = _tapped
+        operations.function = blocks = Recorder(operations.function)
         reading = read(architecture, inputs, target=target, readout=readout)
     operations.check_calls()
+    factors = [(call.value, call.query, call.key) for call in blocks.calls]
     below = reading.inputs
     tensors = [below[0], *(factor for layer in factors for factor in layer)]
     whole, *arriving = torch.autograd.grad(
