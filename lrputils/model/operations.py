@@ -203,7 +203,7 @@ class Operations(TorchFunctionMode):
         answer = None
         if inside and kind == "attention":
             answer = self._attend(*args, **kwargs)
-        elif self._spells and kind == "product" and _spelled_by(args[0]).weighs:
+        elif inside and kind == "product" and _spelled_by(args[0]).weighs:
             answer = self._answer(replace(_spelled_by(args[0]).call, value=args[1]))
         if answer is not None:
             return answer

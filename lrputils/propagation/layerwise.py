@@ -126,7 +126,8 @@ def _switching(switched: set[int], operation: str, layer: int | None) -> Any:
 
     It is AttnLRP's, or CP-LRP's in layers that are chosen when the backward pass runs.
     """
-    attnlrp, cp = (each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP))
+    found: Any = (each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP))
+    attnlrp, cp = found
     if attnlrp is cp:
         return attnlrp
 
