@@ -41,6 +41,8 @@ WITHOUT_RULES = (
 )
 # Where the modules of a family come from, beside the family's own file.
 _PLAIN = "torch.nn.modules.", "transformers.activations", "transformers.pytorch_utils"
+# Where hooks and forward passes come from that change nothing.
+_OURS = "transformers.", "lrputils."
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
 # Settings of a covered model that change what it computes to what has no rule.
 _CHANGING = (
@@ -313,17 +315,13 @@ def _family(model: PreTrainedModel, modules: Mapping[str, nn.Module]) -> Family 
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
     if family is None or type(model).forward is not head.forward:  # type: ignore[attr-defined]
         return None
-    hooks: list[Any] = []
-    for module in modules.values():
-        hooks += module._forward_hooks.values()
-        hooks += module._forward_pre_hooks.values()
-        hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
-    own = "transformers.", "lrputils."
     known = *_PLAIN, f"transformers.models.{family.name}."
-    classes = {type(module) for module in modules.values() if module is not model}
-    changed = any(not getattr(hook, "__module__", "").startswith(own) for hook in hooks)
-    if changed or any(not own.__module__.startswith(known) for own in classes):
-        return None
+    for module in modules.values():
+        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
+        changed = any(not getattr(hook, "__module__", "").startswith(_OURS) for hook in hooks)
+        if changed or not (module is model or type(module).__module__.startswith(known)):
+            return None
     rotary = getattr(model.config, "rope_parameters", None) or {}
     kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
     fixed = all(own.get("rope_type", "default") in _FIXED for own in kinds)

@@ -92,7 +92,7 @@ class Recorder:
     """An attention function that does what `inner` does and keeps what it took and gave.
 
     Attributes:
-        calls: each layer's call, its factors out of the graph.
+        calls: each layer's call, its factors in the graph.
         outputs: each layer's output, in the graph.
         weights: each layer's weights, in the graph; None where `inner` gives none.
     """
@@ -105,7 +105,7 @@ class Recorder:
     def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         """Answer a call as `inner` does, and keep it."""
         output, weights = self.inner(call)
-        self.calls.append(call.with_factors(*(factor.detach() for factor in call.factors)))
+        self.calls.append(call)
         self.outputs.append(output)
         self.weights.append(weights)
         return output, weights

@@ -297,14 +297,13 @@ def _lay_out(
             f"the chat template leaves out, repeats or moves message {number}, of the role "
             f"{chat[int(number)]['role']!r}: it has no such role there"
         )
-    for contents in (said, list(map(str.strip, said))):
-        own, end = [], 0
-        for piece, content in zip(pieces, contents, strict=True):
-            own.append((end + len(piece), end + len(piece) + len(content)))
-            end = own[-1][1]
-        if text == "".join(map("".join, zip(pieces, contents, strict=True))) + rest:
-            break
-    else:
+    # A message stands there as it is, or without the blanks around it.
+    pattern = ""
+    for piece, content in zip(pieces, said, strict=True):
+        forms = map(re.escape, dict.fromkeys((content, content.strip())))
+        pattern += f"{re.escape(piece)}({'|'.join(forms)})"
+    found = re.fullmatch(pattern + re.escape(rest), text)
+    if found is None:
         raise ValueError(
             "the chat template rewrites what the messages say, so that their tokens cannot be "
             "found again: pass the prompt as one text, laid out by apply_chat_template"
@@ -317,7 +316,7 @@ def _lay_out(
                 f"the chat template cuts the answer {answer[:40]!r}: write it without blanks at "
                 "its ends, and without what the template takes out"
             )
-    return text, own
+    return text, [found.span(1 + number) for number in range(len(said))]
 
 
 def _rendered(

@@ -311,11 +311,10 @@ class Classifier:
         """
         found, cut = [], 0
         for each in texts:
-            said, long = each.answer, False
-            if said is None and (asked := repr((each.prompt, most))) not in self._said:
+            asked, known = repr((each.prompt, most)), each.answer is not None
+            if not known and asked not in self._said:
                 self._said[asked] = self.reply(each.prompt, most)
-            if said is None:
-                said, long = self._said[asked]
+            said, long = (each.answer, False) if known else self._said[asked]
             pieces = self.tokenizer(said, add_special_tokens=False, return_offsets_mapping=True)
             spans = pieces["offset_mapping"]
             cut += long or len(spans) > most

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -71,57 +71,50 @@ _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()
 _ENTRYWISE = {"times", "divided", "plus", "sign", "activation", "curve"}
 
 
-@dataclass
-class _Unit:
-    """Of which tensor another one is an elementwise function.
+class _Unit(NamedTuple):
+    """Of which tensor another one is an elementwise function; noted on it as `_unit`.
 
     Attributes:
         root: that tensor; None for the tensor itself.
         curved: whether the function is not linear.
-        rule: of the activation that it is, if no graph leads back yet: the rule is applied once, to
-            the whole function, where the value is used otherwise than entry by entry.
-        used: what was made of it then.
+        ruled: whether the activation's rule leads back to the root, past what is in between.
         divides: whether it is a reciprocal root or deviation, by which a norm multiplies.
     """
 
-    root: Tensor | None
+    root: Tensor | None = None
     curved: bool = False
-    rule: Callable | None = None
-    used: Tensor | None = None
+    ruled: bool = False
     divides: bool = False
 
 
-_ITSELF = _Unit(None)
-_CURVED = _Unit(None, curved=True)
+class _Spelled(NamedTuple):
+    """How far a tensor spells an attention out; noted on it as `_spelled`.
 
+    Attributes:
+        call: the attention, without its values.
+        weighs: whether it is the weights; else the scores.
+    """
 
-@dataclass(frozen=True)
-class _Scores:
-    """How far an attention is spelled out: scores, then weights when their softmax was taken."""
-
-    query: Tensor
-    key: Tensor
-    scaling: float = 1.0
-    mask: Tensor | None = None
+    call: AttentionCall | None = None
     weighs: bool = False
 
 
-_NONE = _Scores(None, None)  # type: ignore[arg-type]
+_ITSELF, _NOTHING = _Unit(), _Spelled()
 
 
 def _unit_of(x: Any) -> _Unit:
     return getattr(x, "_unit", _ITSELF)
 
 
-def _scores_of(x: Any) -> _Scores:
-    return getattr(x, "_scores", _NONE)
+def _spelled_by(x: Any) -> _Spelled:
+    return getattr(x, "_spelled", _NOTHING)
 
 
 def _is_live(x: Any) -> bool:
     """Whether it depends on the text."""
-    if isinstance(x, Tensor) and x.requires_grad:
-        return not (x.is_leaf and isinstance(x, nn.Parameter))
-    return _unit_of(x).rule is not None
+    if not isinstance(x, Tensor) or not x.requires_grad:
+        return False
+    return not (x.is_leaf and isinstance(x, nn.Parameter))
 
 
 def _tensors(*parts: Any) -> list[Tensor]:
@@ -133,18 +126,6 @@ def _tensors(*parts: Any) -> list[Tensor]:
         elif isinstance(part, (list, tuple)):
             found += _tensors(*part)
     return found
-
-
-def _settle(x: Any) -> Any:
-    """What is used otherwise than entry by entry: an elementwise function, by its rule."""
-    if isinstance(x, (list, tuple)):
-        pending = any(_unit_of(part).rule is not None for part in _tensors(x))
-        return type(x)(map(_settle, x)) if pending else x
-    unit = _unit_of(x)
-    if unit.rule is not None and unit.used is None:
-        unit.used = unit.rule(lambda _: x, unit.root)
-        unit.used._unit = _CURVED
-    return x if unit.rule is None else unit.used
 
 
 class Operations(TorchFunctionMode):
@@ -177,6 +158,7 @@ class Operations(TorchFunctionMode):
         self.apart = False
         self._layers = count()  # of this pass: a block that serves several comes again
         self._on = False
+        self._spells = False  # whether a product was met that may begin a spelled-out attention
 
     @property
     def forwards(self) -> dict[nn.Module, Callable]:
@@ -191,10 +173,7 @@ class Operations(TorchFunctionMode):
         self._layers, self._on = count(), True
         try:
             with self:
-                output = inner(*args, **kwargs)
-                if hasattr(output, "logits"):  # a head may end in an activation
-                    output.logits = _settle(output.logits)
-                return output
+                return inner(*args, **kwargs)
         finally:
             self._on = False
 
@@ -212,7 +191,9 @@ class Operations(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         kind = _KINDS.get(name)
-        if kind == "plain":
+        begins = kind == "product" or kind == "softmax"
+        looked_at = self.rulebook is not None or self._spells or begins or kind == "attention"
+        if kind == "plain" or not looked_at:
             return func(*args, **kwargs)
         if name == "__get__" and not isinstance(output := func(*args), Tensor):
             return output
@@ -221,47 +202,40 @@ class Operations(TorchFunctionMode):
         inside = self.layer is not None
         answer = None
         if inside and kind == "attention":
-            answer = self._attend(*map(_settle, args), **kwargs)
-        elif inside and kind == "product" and _scores_of(args[0]).weighs:
-            answer = self._answer(_scores_of(args[0]), _settle(args[1]))
+            answer = self._attend(*args, **kwargs)
+        elif inside and kind == "product" and _spelled_by(args[0]).weighs:
+            answer = self._answer(replace(_spelled_by(args[0]).call, value=args[1]))
         if answer is not None:
             return answer
         ruled = self.rulebook is not None and torch.is_grad_enabled()
         tensors = _tensors(*args, *kwargs.values()) if ruled else []
         if any(map(_is_live, tensors)):
-            noted = [x for x in tensors if hasattr(x, "_unit") or hasattr(x, "_scores")]
-            output = self._ruled(name, kind, func, args, kwargs, bool(noted))
+            output = self._ruled(name, kind, func, args, kwargs)
         elif any(x.requires_grad for x in tensors):
             with torch.no_grad():  # what a parameter alone gives does not depend on the text
                 output = func(*args, **kwargs)
         else:
             output = func(*args, **kwargs)
-        if inside and kind in _SPELLED and isinstance(output, Tensor):
+        if inside and (begins or (self._spells and kind in _FOLLOWED)):
             self._follow(name, kind, output, args, kwargs)
         return output
 
-    def _ruled(
-        self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict, noted: bool
-    ) -> Any:
+    def _ruled(self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict) -> Any:
         """The output of an operation on what depends on the text, its gradient by the rules."""
         if kind is not None:  # else it gives nothing that depends on the text, or is refused
             self.met.setdefault(name, kind)
-        changes = name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))
-        if noted and name not in _CARRYING:
+        if self._spells and name not in _CARRYING:
             args = tuple(map(self._weighed, args))
         if kind in _ENTRYWISE:
-            entrywise = self._in_place if changes else self._entrywise
+            entrywise = self._in_place if name in _CHANGING else self._entrywise
             return entrywise(name, kind, func, args, kwargs)
-        if noted:
-            args = _settle(args)
-            kwargs = {key: _settle(value) for key, value in kwargs.items()}
-            if changes or name == "__setitem__":
-                _forget(args[0])
+        if name in _CHANGING:
+            _forget(args[0])
         if kind in _HANDLERS:
             return _HANDLERS[kind](self, name, func, args, kwargs)
         output = func(*args, **kwargs)
         if kind == "linear" and isinstance(output, Tensor) and _unit_of(args[0]).curved:
-            output._unit = _CURVED  # a gate that is looked up, as a router's
+            output._unit = _Unit(curved=True)  # a gate that is looked up, as a router's
         if kind is None and name != "__get__" and any(map(_is_live, _tensors(output))):
             raise TypeError(
                 f"{type(self.architecture.model).__name__} computes {name!r} of what depends on "
@@ -305,47 +279,45 @@ class Operations(TorchFunctionMode):
             seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
             attn_mask = seen.tril()[None, None]
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        return self._answer(_Scores(query, key, scale, attn_mask), value)
+        return self._answer(AttentionCall(self.layer, query, key, value, attn_mask, scale))
 
-    def _answer(self, scores: _Scores, value: Tensor) -> Tensor | None:
+    def _answer(self, call: AttentionCall) -> Tensor | None:
         """An attention's output, `(batch, heads, tokens, size)`, as `function` gives it, if any."""
         self.met.setdefault("attention", "attention")
-        factors = scores.query, scores.key, value
-        call = AttentionCall(self.layer, *factors, scores.mask, scores.scaling)  # type: ignore
         answer = self.function(call)
         return None if answer is None else answer[0].transpose(1, 2)
 
     def _follow(self, name: str, kind: str, output: Tensor, args: tuple, kwargs: dict) -> None:
         """Note on the output how far it spells an attention out: Q·Kᵀ, scaled, masked, softmax."""
-        if kind == "product" and output.dim() == 4:
-            left, right = args[:2]
-            if name in ("matmul", "__matmul__") and isinstance(right, Tensor):
-                output._scores = _Scores(left, right.transpose(-2, -1))
+        left, other = args[0], args[1] if len(args) > 1 else None
+        if kind == "product":
+            if output.dim() == 4 and name in ("matmul", "__matmul__"):
+                call = AttentionCall(self.layer, left, other.transpose(-2, -1), None, None, 1.0)
+                output._spelled, self._spells = _Spelled(call), True
             return
-        scored = [part for part in args[:2] if hasattr(part, "_scores")]
-        if not scored:
+        mine, other = (other, left) if hasattr(other, "_spelled") else (left, other)
+        known, weighs = _spelled_by(mine)
+        if known is None:
             if kind == "softmax" and output.dim() > 2:
                 self.apart |= output.dim() > 3 or output.shape[-2] == output.shape[-1]
             return
-        mine = scored[0]
-        self.apart |= mine._scores.weighs and name not in _CARRYING
-        known, other = mine._scores, next((part for part in args[:2] if part is not mine), None)
-        after = known if name in _CARRYING else None
-        plain = after is None and not known.weighs and not _is_live(other)
+        self.apart |= weighs and name not in _CARRYING
+        after = _Spelled(known, weighs) if name in _CARRYING else None
+        plain = after is None and not weighs and not _is_live(other)
         if plain and kind == "softmax" and kwargs.get("dim", other) in (-1, 3):
-            after = replace(known, weighs=True)
+            after = _Spelled(known, weighs=True)
         elif plain and name in ("add", "__add__", "__radd__", "__iadd__", "add_"):
             summand = torch.as_tensor(other, dtype=output.dtype, device=output.device)
-            after = replace(known, mask=additive(known.mask, output.dtype) + summand)
-        elif plain and kind in ("times", "divided") and mine is args[0] and known.mask is None:
+            after = _Spelled(replace(known, mask=additive(known.mask, output.dtype) + summand))
+        elif plain and kind in ("times", "divided") and mine is left and known.mask is None:
             number = other.item() if isinstance(other, Tensor) and other.numel() == 1 else other
             if not isinstance(number, Tensor):
                 factor = 1 / number if kind == "divided" else number
-                after = replace(known, scaling=known.scaling * factor)
+                after = _Spelled(replace(known, scaling=known.scaling * factor))
         if after is not None:
-            output._scores = after
+            output._spelled = after
         elif output is mine:
-            del output._scores
+            del output._spelled
 
     # --- elementwise functions --------------------------------------------------------------------
 
@@ -353,11 +325,10 @@ class Operations(TorchFunctionMode):
         """A sum, product or function, entry by entry; several of one tensor are one unit."""
         alive = [x for x in args if _is_live(x)]
         constants = [x for x in args if isinstance(x, Tensor) and not _is_live(x)]
-        if kind == "plus" and any(x.numel() > 1 for x in constants):
-            # A mask or a bias is no part of an elementwise function, as a number is.
-            if not self.constants:
-                return _without_constant(name, _settle(alive[0]), _settle(args))
-            return func(*_settle(args), **kwargs)
+        # A mask or a bias is no part of an elementwise function, as a number is.
+        wide = any(x.numel() > 1 for x in constants)
+        if kind == "plus" and wide and self.constants:
+            return func(*args, **kwargs)
         units = [*map(_unit_of, alive)]
         pairs = zip(alive, units, strict=True)
         roots = [x if unit.root is None else unit.root for x, unit in pairs]
@@ -366,18 +337,20 @@ class Operations(TorchFunctionMode):
         rule = self._rule("head" if self.layer is None else "activation")
         curved = any(unit.curved for unit in units)
         squared = len(alive) == 2 and kind in ("times", "divided")
-        pending = kind == "activation" or any(unit.rule for unit in units) or (squared and curved)
+        bends = kind == "activation" or any(unit.ruled for unit in units) or (squared and curved)
         # A small number only keeps a deviation from zero.
         small = any(isinstance(x, float) and abs(x) < 1e-3 for x in args)
-        if kind == "plus" and not (self.constants or curved or small) and len(alive) == 1:
+        kept = self.constants or (not wide and (curved or small)) or len(alive) > 1
+        if kind == "plus" and not kept:
             return _without_constant(name, alive[0], args)
-        if pending and rule is not None:
+        if bends and rule is not None:
             with torch.no_grad():
-                output = func(*args, **kwargs)
-            if output.shape == roots[0].shape:
-                output._unit = _Unit(roots[0], True, rule)
-                return output
-            return self._of_several(kind, func, args, kwargs)
+                value = func(*args, **kwargs)
+            if value.shape != roots[0].shape:
+                return self._of_several(kind, func, args, kwargs)
+            output = rule(lambda _: value, roots[0])
+            output._unit = _Unit(roots[0], curved=True, ruled=True)
+            return output
         output = func(*args, **kwargs)
         if output is not alive[0] and output.shape == roots[0].shape:
             divides = kind == "divided" and (args[0] is not alive[0] or name.startswith("__r"))
@@ -387,10 +360,10 @@ class Operations(TorchFunctionMode):
 
     def _of_several(self, kind: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
         """A sum, product or quotient of different tensors."""
-        left, right, *others = _settle(args)
+        left, right, *others = args
         if kind == "divided" and _is_live(right) and self._rule("norm") is not None:
             output = func(left, right.detach(), *others, **kwargs)
-            output._unit = _CURVED if _unit_of(left).curved else _ITSELF
+            output._unit = _Unit(curved=_unit_of(left).curved)
             return output
         if kind == "times" and not (_unit_of(left).divides or _unit_of(right).divides):
             # The gate is what a function gave, else the left one.
@@ -407,38 +380,30 @@ class Operations(TorchFunctionMode):
         plain = name.strip("_")
         plain = {"itruediv": "div", "imul": "mul", "iadd": "add", "isub": "sub"}.get(plain, plain)
         function = getattr(torch, plain, None) or getattr(nn.functional, plain)
-        before = mine
-        if _unit_of(mine).rule is None:
-            before = mine.clone()
-            before._unit = _CURVED if _unit_of(mine).curved else _ITSELF
-        output = _settle(self._entrywise(plain, kind, function, (before, *args[1:]), kwargs))
-        if kind not in _SPELLED:  # else `_follow` says what becomes of scores
+        unit, before = _unit_of(mine), mine.clone()
+        before._unit = unit if unit.ruled else _Unit(curved=unit.curved)
+        output = self._entrywise(plain, kind, function, (before, *args[1:]), kwargs)
+        if kind not in _FOLLOWED:  # else `_follow` says what becomes of scores
             _forget(mine)
-        mine._unit = _CURVED if _unit_of(output).curved else _ITSELF
+        mine._unit = _Unit(curved=_unit_of(output).curved)
         return mine.copy_(output)
 
     # --- the rest ---------------------------------------------------------------------------------
 
     def _product(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
-        """A product of matrices: the attention's rule for one that is no call of its own."""
-        if name == "baddbmm":
+        """A linear map, or a product of matrices, which gets the attention's rule."""
+        if name in ("addmm", "baddbmm"):
             bias, *factors = args
-            output = self._product("bmm", torch.bmm, tuple(factors), {}) * kwargs.get("alpha", 1)
+            product = torch.mm if name == "addmm" else torch.bmm
+            output = self._product("", product, tuple(factors), {}) * kwargs.get("alpha", 1)
             kept = self.constants or _is_live(bias)
             return output + kwargs.get("beta", 1) * bias if kept else output
-        first = [args[0]] if name == "einsum" else []
-        factors = _tensors(args)
-        if sum(map(_is_live, factors)) > 1:
-            factors = self._rule("attention").apart(*factors)
-        return func(*first, *factors, **kwargs)
-
-    def _linear_map(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
-        if name == "addmm":
-            output = torch.mm(*args[1:3])
-            return output + args[0] if self.constants or _is_live(args[0]) else output
-        if _is_live(args[1]):
-            args = (*self._rule("attention").apart(*args[:2]), *args[2:])
-        if not self.constants:
+        if name == "einsum":
+            args = (args[0], *_tensors(*args[1:]))
+        if sum(map(_is_live, args)) > 1:
+            apart = self._rule("attention").apart
+            args = tuple(apart(x) if _is_live(x) else x for x in args)
+        if name in _BIASED and not self.constants:
             args = (*args[:2], None, *args[3:])
             kwargs = {key: value for key, value in kwargs.items() if key != "bias"}
         return func(*args, **kwargs)
@@ -446,19 +411,19 @@ class Operations(TorchFunctionMode):
     def _softmax(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
         output = func(*args, **kwargs)
         # As a part of an attention it follows the rule of the whole.
-        spelled = self.layer is not None and hasattr(args[0], "_scores")
+        spelled = self.layer is not None and hasattr(args[0], "_spelled")
         return output if spelled else self._rule("attention").weighing(output)
 
     def _weighed(self, x: Any) -> Any:
         """What is used otherwise than to weigh values: a softmax by its rule."""
-        weighs = _scores_of(x).weighs and _is_live(x)
+        weighs = _spelled_by(x).weighs and _is_live(x)
         return self._rule("attention").weighing(x) if weighs else x
 
     def _held(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Any:
         output = func(*args, **kwargs)
         if self._rule("norm") is not None:
             return output.detach()
-        output._unit = _Unit(None, divides=True)
+        output._unit = _Unit(divides=True)
         return output
 
     def _norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
@@ -479,7 +444,7 @@ class Operations(TorchFunctionMode):
 
 def _forget(x: Any) -> None:
     """Drop what is noted of a tensor that is overwritten."""
-    for note in ("_unit", "_scores"):
+    for note in ("_unit", "_spelled"):
         if hasattr(x, note):
             delattr(x, note)
 
@@ -494,7 +459,9 @@ def _without_constant(name: str, x: Tensor, args: tuple) -> Tensor:
 
 
 # Kinds that can be a part of a spelled-out attention.
-_SPELLED = {"product", "softmax", "plus", "times", "divided", "linear"}
+_FOLLOWED = {"product", "softmax", "plus", "times", "divided", "linear"}
+# Linear maps whose third argument is a bias.
+_BIASED = {"linear", "conv1d", "conv2d"}
 # Names of factors, in their order, where they are given by name.
 _FACTORS = "input", "self", "mat1", "batch1", "weight", "other", "mat2", "batch2"
 # The arguments of norms in one call.
@@ -502,10 +469,13 @@ _NORMS = {
     "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
     "rms_norm": ("input", "normalized_shape", "weight", "eps"),
 }
+# What overwrites its first argument.
+_CHANGING = {name for name in _KINDS if name.endswith("_") and not name.startswith("_")}
+_CHANGING |= {name for name in _KINDS if name.startswith("__i")} | {"__setitem__"}
 _CARRYING = {"dropout", "to", "float", "type_as", "contiguous", "__get__"}
 _HANDLERS: dict[str | None, Callable] = {
     "product": Operations._product,
-    "linear map": Operations._linear_map,
+    "linear map": Operations._product,
     "softmax": Operations._softmax,
     "held": Operations._held,
     "layer norm": Operations._norm,
@@ -549,8 +519,8 @@ class _Layers(TorchFunctionMode):
     """Which modules compute attention, seen from outside: members of a list of modules.
 
     Attributes:
-        inside: the running members, the outermost first.
-        blocks: the outermost ones inside of which there was an attention, one a layer.
+        running: the modules that run, the outermost first.
+        blocks: the outermost members inside of which there was an attention, one a layer.
         norm: the module without parts that normalizes first, if it runs before all of these.
         plain: whether there is no other norm before them, or none at all.
     """
@@ -559,30 +529,26 @@ class _Layers(TorchFunctionMode):
         super().__init__()
         modules = architecture.modules.values()
         lists = [part for part in modules if isinstance(part, nn.ModuleList)]
-        members = dict.fromkeys(member for part in lists for member in part)
-        leaves = [part for part in modules if not [*part.children()]]
-        self.forwards = {leaf: partial(self._run_leaf, leaf) for leaf in leaves}
-        self.forwards |= {member: partial(self._enter, member) for member in members}
+        self.members = {member for part in lists for member in part}
+        self.forwards = {part: partial(self._run, part) for part in modules}
         self.forwards |= _in_steps(architecture)
-        self.inside: list[nn.Module] = []
+        self.running: list[nn.Module] = []
         self.blocks: list[nn.Module] = []
         self.norm: nn.Module | None = None
         self.plain = True
-        self._leaf: nn.Module | None = None
         self._found = False
 
-    def _run_leaf(self, leaf: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
-        self._leaf = None if kwargs or len(args) > 1 else leaf
-        output = inner(*args, **kwargs)
-        self._leaf = None
-        return output
+    @property
+    def inside(self) -> bool:
+        """Whether a member of a list runs."""
+        return not self.members.isdisjoint(self.running)
 
-    def _enter(self, member: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
-        self.inside.append(member)
+    def _run(self, module: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.running.append(module)
         output = inner(*args, **kwargs)
-        self.inside.pop()
+        self.running.pop()
         if self._found and not self.inside:
-            self.blocks.append(member)
+            self.blocks.append(module)
             self._found = False
         return output
 
@@ -593,10 +559,11 @@ class _Layers(TorchFunctionMode):
         output = func(*args, **(kwargs or {}))
         kind = _KINDS.get(getattr(func, "__name__", ""))
         if kind in ("layer norm", "root norm", "held") and not (self.inside or self.blocks):
-            self.norm = self.norm or self._leaf
+            leaf = None if [*self.running[-1].children()] else self.running[-1]
+            self.norm = self.norm or leaf
             self.plain &= self.norm is not None
         over_keys = kind == "softmax" and output.dim() > 2
-        self._found |= bool(self.inside) and (kind == "attention" or over_keys)
+        self._found |= self.inside and (kind == "attention" or over_keys)
         return output
 
 

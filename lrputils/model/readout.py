@@ -114,7 +114,7 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
             )
         return logits.detach().argmax(1)
     pair = isinstance(target, Contrast)
-    if not pair and isinstance(target, Tensor) and target.dim() == 2 and bool((target < 0).any()):
+    if isinstance(target, Tensor) and target.dim() == 2 and bool((target < 0).any()):
         return target.to(logits.device)
     numbers = target
     if isinstance(target, Sequence):
@@ -329,8 +329,9 @@ def read(
     if readout != "word":
         known = readouts(architecture)
         if readout not in known:
-            name = type(model).__name__
-            raise ValueError(f"{name} has no read-out {readout!r}: use one of {known}")
+            raise ValueError(
+                f"{type(model).__name__} has no read-out {readout!r}: use one of {known}"
+            )
         architecture = laid_out(architecture)
     if any(weight.is_inference() for weight in architecture.weights):
         raise ValueError(
@@ -382,18 +383,15 @@ def read(
 def readouts(model: Handle) -> list[str]:
     """Return the read-outs of `READOUTS` that a model has: "post-norm" needs that LayerNorm.
 
-    Of a model of no family it is measured, once, on a short text: all of the gradient that reaches
-    the words has to pass the tensor, each token's at its own place.
+    It is measured, once, on a short text: all of the gradient that reaches the words has to pass
+    the tensor, each token's at its own place.
     """
     architecture = describe(model)
-    if architecture.kind.parts:
-        norm = architecture.embedding_norm is not None
-        return [name for name in READOUTS if norm or name != "post-norm"]
     decodes = architecture.config.is_encoder_decoder  # and reads its words once more
     if decodes or isinstance(architecture.model, FunctionForSequenceClassification):
         return ["word"]
     architecture = laid_out(architecture)
-    state = "read-outs", architecture.blocks, architecture.word_embeddings.weight.dtype
+    state = "read-outs", architecture.blocks, architecture.weights[0].dtype
     return measured(architecture.model, state, partial(_measured_readouts, architecture))
 
 
@@ -486,8 +484,8 @@ def _catching(
         places["start"] = output[:, :1].detach().requires_grad_(), output[:, :1].detach()
         return torch.cat([places["start"][0], site[:, :-1]], dim=1)
 
-    def _norm(inner: Forward, x: Tensor) -> Tensor:
-        output = inner(x)
+    def _norm(inner: Forward, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        output = inner(x, *args, **kwargs)
         places.update({"sum": (x, x.detach()), "post-norm": (output, output.detach())})
         return output
 

@@ -23,7 +23,7 @@ moves the zero of x (the book's page on what a function leaves open).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,12 +31,13 @@ import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Handle
-from lrputils.model.attention import AttentionCall, stepwise
+from lrputils.model.attention import Recorder, stepwise
 from lrputils.model.readout import (
     GRADIENT_TOKENS,
     Target,
     pulled_back,
     read,
+    readouts,
 )
 from lrputils.propagation.composites import (
     ATTN_LRP,
@@ -46,7 +47,7 @@ from lrputils.propagation.composites import (
     installed,
     layer_numbers,
 )
-from lrputils.propagation.rules import Shares, with_backward
+from lrputils.propagation.rules import Shares
 
 PATHS = ("value", "query", "key", "residual")
 
@@ -120,32 +121,22 @@ def bypass_at(
     return found
 
 
-class _Switch(Shares):
-    """Between AttnLRP's and CP-LRP's shares in a layer it chooses when the backward pass runs."""
-
-    def __init__(self, switched: set[int], layer: int | None, attnlrp: Any, cp: Any):
-        both = zip(attnlrp.shares, cp.shares, strict=True)
-        super().__init__(*both, half=(attnlrp.half, cp.half))
-        self.switched, self.layer = switched, layer
-
-    def keep(self, factor: Tensor, share: tuple[float, float]) -> Tensor:
-        """Return a factor whose gradient keeps AttnLRP's share, or CP-LRP's."""
-
-        def _back(gradient: Tensor) -> Tensor | None:
-            chosen = share[self.layer in self.switched]
-            return None if chosen == 0 else gradient * chosen
-
-        return with_backward(factor, factor, _back)
-
-    def weighing(self, weights: Tensor) -> Tensor:
-        """Return the weights of a softmax, as `Shares` does."""
-        return self.keep(weights, (1, 0))
-
-
 def _switching(switched: set[int], operation: str, layer: int | None) -> Any:
-    """The rule of an operation in a layer, as in `Composite.rule`."""
-    attnlrp, cp = (each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP))
-    return attnlrp if attnlrp is cp else _Switch(switched, layer, attnlrp, cp)
+    """The rule of an operation in a layer, as in `Composite.rule`.
+
+    It is AttnLRP's, or CP-LRP's in layers that are chosen when the backward pass runs.
+    """
+    found: Any = (each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP))
+    attnlrp, cp = found
+    if attnlrp is cp:
+        return attnlrp
+
+    def _chosen(ours: Any, theirs: Any) -> Callable[[], Any]:
+        return lambda: theirs if layer in switched else ours
+
+    shares = map(_chosen, attnlrp.shares, cp.shares)
+    softmax = _chosen(attnlrp.softmax, cp.softmax)
+    return Shares(*shares, half=_chosen(attnlrp.half, cp.half), softmax=softmax)
 
 
 @torch.inference_mode(False)
@@ -177,18 +168,12 @@ def relevance_paths(
             refuses.
     """
     architecture = covered(model, composite)
-    factors = []
-
+    readouts(architecture)  # measured before the passes that are recorded
     with installed(architecture, composite.rule, stepwise) as operations:
-        answer = operations.function
-
-        def _tapped(call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
-            factors.append((call.value, call.query, call.key))  # in the graph
-            return answer(call)
-
-        operations.function = _tapped
+        operations.function = blocks = Recorder(operations.function)
         reading = read(architecture, inputs, target=target, readout=readout)
     operations.check_calls()
+    factors = [(call.value, call.query, call.key) for call in blocks.calls]
     below = reading.inputs
     tensors = [below[0], *(factor for layer in factors for factor in layer)]
     whole, *arriving = torch.autograd.grad(

@@ -60,6 +60,9 @@ class Shares:
             output with other gradients. None is the kernel itself.
         half: of attention that is no one call, the share of each factor of its products; None
             where the rule has no such form.
+        softmax: of such attention, the share of the weights.
+
+    A share that is a function is asked for when the backward pass runs.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class Shares:
         *shares: Any,
         inside: Callable[..., Tensor] | None = None,
         half: Any = None,
+        softmax: Any = 1,
     ):
-        self.shares, self.inside, self.half = shares, inside, half
+        self.shares, self.inside, self.half, self.softmax = shares, inside, half, softmax
 
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
         """Return the factors as they are, with gradients that keep their shares."""
@@ -76,13 +80,15 @@ class Shares:
 
     def keep(self, factor: Tensor, share: Any) -> Tensor:
         """Return a factor whose gradient keeps this share."""
+        if callable(share):
+            return with_backward(factor, factor, lambda g: g * share() if share() else None)
         if share == 0:
             return factor.detach()
         return factor if share == 1 else scaled(factor, share)
 
-    def apart(self, *factors: Tensor) -> list[Tensor]:
-        """Return the factors of a product that is no part of one attention call."""
-        return [self.keep(factor, 1 if self.half is None else self.half) for factor in factors]
+    def apart(self, factor: Tensor) -> Tensor:
+        """Return a factor of a product that is no part of one attention call."""
+        return self.keep(factor, 1 if self.half is None else self.half)
 
     def weighing(self, weights: Tensor) -> Tensor:
         """Return the weights of a softmax that is no part of one attention call.
@@ -95,7 +101,7 @@ class Shares:
                 "this rule is one for attention in one call, or as its two products and softmax; "
                 "this model's is another: use 'attnlrp' or 'cp-lrp'"
             )
-        return weights if self.shares[0] else weights.detach()
+        return self.keep(weights, self.softmax)
 
 
 # --- products y = Σ_k a_k b_k ---------------------------------------------------------------------
@@ -176,7 +182,7 @@ ATTENTION = {
     "attnlrp": Shares(_Q, _K, _V, half=1 / 2),
     # CP-LRP: A is a constant, so that O is linear in V, and V gets all of the relevance:
     #     R(V_ip) = Σ_j A_ji V_ip / O_jp · R(O_jp),   R(Q) = R(K) = 0.
-    "cp": Shares(0, 0, 1, half=1),
+    "cp": Shares(0, 0, 1, half=1, softmax=0),
     # Two controls between them: AttnLRP with its softmax closed, where what A would get is lost,
     # and CP-LRP with AttnLRP's softmax opened.
     "half-value": Shares(0, 0, _V),
