@@ -55,8 +55,9 @@ def draw_gains(rows: pd.DataFrame, measure: str, models: Sequence[str], title: s
         rows: of `name_sets`, read out at one place, with a column `task`, "SST-2" or "IMDB".
         measure: a name in `MEASURES`.
         models: which to draw; those without rows of a task are left out of its panels.
-        title: of the figure.
+        title: of the figure; by default what it draws.
     """
+    title = title or f"CP-LRP's rule in these layers: {measure}; dashed: the paper"
     column, published = MEASURES[measure]
     panels = {}
     for (family, layers), (task, texts) in product(FAMILIES.items(), TASKS.items()):

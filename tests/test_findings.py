@@ -93,11 +93,11 @@ class TestSpecifications:
         assert lead == [*np.where(none, 0, -1)]
 
     def test_tokens_and_read_out_turn_cp_lrp_s_pairs_and_a_division_none(self):
-        turned = self.shown("tab-turns").loc["both models"]
+        turned = self.shown("tab-turns")
         assert len(turned) == 5
         assert (turned.turned < 4).all()
         assert (turned.undecided > turned.turned).all()
-        of_cp = turned["turned, of CP-LRP's"]
+        of_cp = turned["where CP-LRP is higher: turned"]
         assert [round(of_cp[choice], -1) for choice in ("tokens", "read-out")] == [70, 60]
         assert of_cp.drop(["tokens", "read-out"]).max() < 50
         assert turned.turned["normalisation"] == 0
@@ -285,8 +285,8 @@ class TestLayers:
     def test_the_path_follows_the_removal_best_late_and_dips_halfway_in_mpnet(self):
         gaps = self.shown("tab-errors")
         for zero in ("from the mean", "attended mean"):
-            assert (gaps[f"AttnLRP's path, r, {zero} low"] > 0).all()
-            label = f"AttnLRP's path, r,\n{zero}"
+            assert (gaps[f"softmax path, r, {zero} low"] > 0).all()
+            label = f"softmax path, r,\n{zero}"
             shown = self.shown("fig-linearisation").xs(label, level=1)
             for _, curve in shown.value.groupby(level=[0, 1]):
                 assert curve.idxmax()[2] > 0.8
@@ -403,6 +403,8 @@ class TestSentences:
         name = self.label("mask-gradient")
         assert (table.loc["r, own tokens"].idxmax() == name).all()
         assert (table.loc[("r, sum to one", name)] < 0.1).all()
+        of_lrp = table.loc["r, sum to one"].loc[[*map(self.label, ("attnlrp", "cp-lrp"))]]
+        assert (of_lrp.diff().iloc[1] < 0).all()  # the reverse of the paper's order
         negative = self.rows().groupby(["model", "method"]).flipped.mean()
         assert negative.xs("mask-gradient", level="method").min() > 0.5
 
@@ -413,8 +415,11 @@ class TestSentences:
         assert (leads("attnlrp", "cp-lrp") == 1).all()
         assert leads("attnlrp", "loo")[[MINI, FULL]].to_list() == [1, -1]
         assert leads("mask-gradient", "attnlrp").to_dict() == {MINI: -1}
-        published = paper.printed("table_2").loc["sst"]
-        assert published.delta["cp-lrp"] < published.delta["attnlrp"]
+        published = paper.printed("table_2").loc["sst"].delta
+        assert published["cp-lrp"] < published["attnlrp"]
+        delta = self.shown("tab-sst-2").loc["Δ"][[MINI, FULL]]
+        assert abs(delta.loc[self.label("ig")] - delta.loc["LOO"]).max() < 0.05
+        assert published["ig"] < 0.2 * published["loo"]
 
     def test_own_tokens_put_attnlrp_ahead_and_all_tokens_only_at_the_words(self):
         by, rows = ["model", "readout"], recorded_lrp("sst")

@@ -207,6 +207,8 @@ def _about(texts: float, used: int, otherwise: str = "") -> str:
         return f"{used} texts are too few to say how many would tell: take {FORECAST} or more"
     if math.isinf(texts):
         return f"{MOST:,} texts would hardly tell{otherwise}"
+    if texts <= used:  # as if spread evenly; a few texts far away widen the interval
+        return f"more than these {used:,} texts would tell"
     step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
     return f"about {math.ceil(texts / step) * step:,} texts would tell"
 

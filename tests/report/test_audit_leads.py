@@ -92,6 +92,7 @@ def test_needed_knows_its_limits():
         (np.inf, FORECAST, hardly),
         (np.inf, FEWEST, few),
         (141, FEWEST, "about 150 texts would tell"),
+        (141, 200, "more than these 200 texts would tell"),
     ):
         mean = open_.mean._replace(used=used)
         assert f"{said}." in of_lead(open_._replace(mean=mean, texts=texts))
