@@ -19,7 +19,6 @@ import pandas as pd
 import pyarrow as pa
 
 from lrputils.attribution import METHODS
-from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
@@ -78,7 +77,7 @@ def evaluate_dataset(
 
     Raises:
         ValueError: a run of something else, or of more texts, lies in `out`; a text cannot be
-            encoded, or is too long and not to be cut; the model returns NaN.
+            encoded; the model returns NaN.
         OSError: the folder cannot be written, or the disk is full.
     """
     out, settings = Path(out), settings or Settings()
@@ -129,7 +128,7 @@ def evaluate_dataset(
 def files(asked: Mapping[str, Any]) -> dict[str, Measured]:
     """Return what is measured by the names of its files, leave-one-out first."""
     by_name = {}
-    for variant in variants_of(asked["methods"], {}, progress=False):
+    for variant in variants_of(asked["methods"], progress=False):
         name = "layers" if isinstance(variant, LayerSweep) else variant.name.split()[0]
         if isinstance(variant, Supplied):  # a tool's name may hold what no file's does
             name = f"scores-{hashlib.sha256(variant.name.encode()).hexdigest()[:8]}"
@@ -223,8 +222,7 @@ def _survey(
     Labels that the model does not have, and texts that are cut, are said.
 
     Raises:
-        ValueError: a text cannot be encoded, is too long and not to be cut, or has no map of
-            another tool that fits.
+        ValueError: a text cannot be encoded, or has no map of another tool that fits.
     """
     count = cut = 0
     labels: list[Any] = []
@@ -233,12 +231,6 @@ def _survey(
             inputs = classifier.encode(part, settings.max_length, truncate=True)
         except ValueError as error:
             raise ValueError(f"texts {part.ids[0]!r} to {part.ids[-1]!r}: {error}") from error
-        if inputs.truncated and settings.long == "refuse":
-            row = inputs.truncated[0]
-            raise ValueError(
-                f"text {part.ids[row]!r} ({sides(part[row])[0][:40]!r}…) has more than "
-                f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
-            )
         for maps in measured:
             if isinstance(maps, Supplied) and not getattr(texts, "each", None):
                 maps.lay(classifier, inputs, part, units=settings.units)

@@ -43,7 +43,6 @@ ROWS = "rows"
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 _TOLD = b"lrputils"  # of a part's own metadata
-_STALE = 3600  # seconds after which nobody writes a partial file any more
 
 
 class Part(NamedTuple):
@@ -146,24 +145,17 @@ def measure_parts(
 
     Raises:
         ValueError: the folder holds a run of something else, or of more texts.
-        OSError: the folder cannot be written, or was moved away.
+        OSError: the folder cannot be written.
     """
-    signed, done = agree(out, facts), 0
-    for partial in out.glob(f"{ROWS}/*/.*.partial"):  # of processes that were killed
-        if time.time() - partial.stat().st_mtime > _STALE:
-            partial.unlink(missing_ok=True)
+    agree(out, facts)
+    done = 0
     how: dict[str, Any] = {"total": count, "unit": " texts", "desc": "measured", "log": True}
     with bar(not quiet, **how) as shown:
         todo = _missing(out, facts, texts, names, size, first, shown.update)
         for part, rows, seconds in (engine or Here())(classifier, measure, todo):
             if not agree(out, facts):  # `run.json` is there before the first rows
-                if signed:
-                    raise OSError(
-                        f"{out} was moved or removed while it was written: give the command again"
-                    )
                 with disk_told(out):
                     write_json(out / RUN, facts)
-            signed = True
             for name in part.missing:
                 told = _label(facts, part.texts) | {"seconds": seconds / len(part.missing)}
                 keep(_path(out, part.number, name), rows[name], told, schema)
