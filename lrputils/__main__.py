@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -79,6 +78,7 @@ def explain(
     if sys.stderr.isatty():
         print("loading the model …", file=sys.stderr)
     from lrputils.attribution import METHODS
+    from lrputils.data.given import as_chat
     from lrputils.model.classifier import load_classifier
     from lrputils.report.explain import explain as explain_text
     from lrputils.report.heatmap import check_place
@@ -91,7 +91,7 @@ def explain(
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
         text = os.fsencode(text).decode()
     classifier = load_classifier(model, device=device, template=template, verbalizers=verbalizers)
-    prompt = _prompt(text) if second is None else (text, second)
+    prompt = as_chat(text) if second is None else (text, second)
     chats = classifier.architecture.language_model and classifier.tokenizer.chat_template
     if chats and isinstance(prompt, str):
         print(_PLAIN, file=sys.stderr)
@@ -106,16 +106,6 @@ def explain(
         removal=removal,
     )
     return shown.save(out) if out else shown
-
-
-def _prompt(text: str) -> Any:
-    """Return the chat that the text is in JSON, or the text."""
-    from lrputils.model.chats import is_chat
-
-    with suppress(ValueError):
-        chat = json.loads(text)
-        return chat if is_chat(chat) else text
-    return text
 
 
 def execute(
@@ -145,7 +135,6 @@ def execute(
     if out and out.resolve() == (book.root / "chapters").resolve():
         raise BookError("--out is where the committed twins are; name another folder")
     given = parameters.load_parameters(book, how.profile, chapters, p)
-    execution.check(book, given)  # before a folder is made
     twins = out is None and how.profile == DEFAULT
     if twins:
         writable(book.root / "chapters")

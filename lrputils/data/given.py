@@ -73,6 +73,14 @@ def is_chat(value: Any) -> bool:
     )
 
 
+def as_chat(text: str) -> Any:
+    """Return the chat that a text is in JSON, or the text."""
+    with suppress(ValueError):
+        read = json.loads(text)
+        return read if is_chat(read) else text
+    return text
+
+
 def is_text(value: Any) -> bool:
     """Whether this is a string, a pair of strings or an exchange."""
     pair = isinstance(value, tuple | list) and len(value) == 2
@@ -196,10 +204,7 @@ def _exchanges(
     for number, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):
         if answers not in (None, OWN) and not (isinstance(answer, str) and answer.strip()):
             raise ValueError(f"{name} has no answer in row {number} of {answers!r}: {answer!r}")
-        if isinstance(prompt, str):
-            with suppress(ValueError):
-                read = json.loads(prompt)
-                prompt = read if is_chat(read) else prompt
+        prompt = as_chat(prompt) if isinstance(prompt, str) else prompt
         prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else prompt
         fits = isinstance(prompt, str) or is_chat(prompt)
         yield Exchange(prompt, answer) if fits else prompt

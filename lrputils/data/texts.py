@@ -154,6 +154,11 @@ class TextStream:
             yield self.each(found) if self.each else found
 
 
+def unanswered(texts: Texts | TextStream) -> Texts | TextStream:
+    """Return texts as they are read, before a model answers them."""
+    return replace(texts, each=None) if isinstance(texts, TextStream) else texts
+
+
 def stream_texts(
     dataset: Any = None,
     columns: str = "",

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lrputils.attribution import METHODS
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.texts import Texts, TextStream, unanswered
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
@@ -84,18 +84,14 @@ def evaluate_dataset(
     asked = settings.asked(classifier, variants)
     named, engine = files(asked), engine or Here()
     options = {**(parameters or {}), **asdict(settings)}
-    facts = {
-        "model": {"name": classifier.name, **classifier.parts},
-        "data": {"name": texts.name, "identity": texts.identity},
-        "options": {name: value for name, value in options.items() if name not in _GROWING},
-        "versions": parts.versions(engine.kind(classifier)),
-        "told": {
-            "command": command,
-            "date": datetime.now(UTC).date().isoformat(),
-            "revision": revision(),
-            "hardware": hardware(classifier.device),
-        },
+    told = {
+        "command": command,
+        "date": datetime.now(UTC).date().isoformat(),
+        "revision": revision(),
+        "hardware": hardware(classifier.device),
     }
+    decided = {name: value for name, value in options.items() if name not in _GROWING}
+    facts = parts.describe(classifier, texts, decided, engine.kind(classifier), **told)
     there = parts.count(out) if parts.agree(out, facts) else 0
     for name, variant in named.items():
         others = {path.stem for path in out.glob(f"{parts.ROWS}/*/{name[:-9]}-*.parquet")}
@@ -226,7 +222,7 @@ def _survey(
     """
     count = cut = 0
     labels: list[Any] = []
-    for part in _unanswered(texts).parts(1_024):
+    for part in unanswered(texts).parts(1_024):
         try:
             inputs = classifier.encode(part, settings.max_length, truncate=True)
         except ValueError as error:
@@ -241,7 +237,3 @@ def _survey(
         print(f"{message}: see `cut` in the rows of `evaluate`", file=sys.stderr)
     classifier.warn_of_labels(labels, classifier.number_labels(labels, settings.labels))
     return count
-
-
-def _unanswered(texts: Texts | TextStream) -> Texts | TextStream:
-    return replace(texts, each=None) if isinstance(texts, TextStream) else texts

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lrputils import __version__
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.texts import Texts, TextStream, unanswered
 from lrputils.model.classifier import Classifier
 from lrputils.progress import bar
 from lrputils.runs.folders import (
@@ -87,6 +86,23 @@ class Here:
 # and all that decides the rows (see `Classifier.parts`); `options`: what else does, as JSON can
 # hold it; `versions`: of the code; `told`: what is kept for readers, the command, the date, …
 Facts = Mapping[str, Mapping[str, Any]]
+
+
+def describe(
+    classifier: Classifier,
+    texts: Texts | TextStream,
+    options: Mapping[str, Any],
+    kind: str,
+    **told: str,
+) -> Facts:
+    """Return the facts of a run on a `kind` of device."""
+    return {
+        "model": {"name": classifier.name, **classifier.parts},
+        "data": {"name": texts.name, "identity": texts.identity},
+        "options": options,
+        "versions": versions(kind),
+        "told": told,
+    }
 
 
 def deciding(facts: Facts) -> dict[str, Any]:
@@ -175,8 +191,7 @@ def _missing(
 ) -> Iterator[Part]:
     """Yield the parts of which something is missing; tell `there` of texts that are done."""
     answered, start = getattr(texts, "each", None), 0
-    raw = replace(texts, each=None) if isinstance(texts, TextStream) else texts
-    for number, some in enumerate(raw.parts(size)):
+    for number, some in enumerate(unanswered(texts).parts(size)):
         # What a model says itself is asked of it only where it is explained.
         given = _label(facts, some)
         paths = {name: _path(out, number, name) for name in names}
