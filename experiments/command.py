@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from lrputils.mistakes import as_options
-from lrputils.progress import going_on_unread
+from lrputils.progress import spell_out
 from lrputils.runs.options import application, call
 
 
@@ -18,12 +17,12 @@ def run_alone(function: Any, arguments: Sequence[str], *, prog: str) -> Any:
     return call(app, arguments)
 
 
-@going_on_unread()
 def main(function: Any, prog: str) -> None:
     """Be the command line of a module: print what its function returns, or what is wrong."""
+    spell_out()
     try:
         answer = run_alone(function, sys.argv[1:], prog=prog)
     except (OSError, ValueError) as error:
-        sys.exit(f"{prog}: {as_options(error)}")
+        sys.exit(f"{prog}: {error}")
     if answer is not None:
         print(answer)

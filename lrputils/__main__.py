@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -17,9 +16,9 @@ from cyclopts import Parameter
 
 from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
-from lrputils.mistakes import about, as_options
-from lrputils.progress import going_on_unread
-from lrputils.runs import folders
+from lrputils.mistakes import about
+from lrputils.progress import spell_out
+from lrputils.runs.folders import writable
 from lrputils.runs.options import FIELDS, Names, Words, application, call
 from lrputils.runs.settings import Chosen, Drawn, Explained, Settings
 
@@ -32,8 +31,6 @@ _PLAIN = (
     "lrputils: the text is read as it stands, without the model's chat template. A chat is JSON, "
     """'[{"role": "user", "content": "…"}]'; --template makes the model a classifier"""
 )
-_LONG = 2_000  # characters of a text that takes longer than a look
-_MINUTE = 60  # seconds after which sentences are proposed
 _NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
 
 
@@ -52,7 +49,6 @@ def explain(
     device: str = "auto",
     template: str | None = None,
     verbalizers: str | None = None,
-    dry_run: bool = False,
     out: Annotated[Path | None, Parameter(name=["--out", "--html"])] = None,
 ) -> Any:
     """Explain what a classifier makes of one text, or what a language model says to it.
@@ -77,12 +73,12 @@ def explain(
         device: auto (a GPU if there is one), cpu, cuda:1
         template: a prompt with {text}, by which a language model is a classifier
         verbalizers: the classes in such a model's own words, a token each, as ' bad, good'
-        dry_run: say what it will take, and explain nothing
         out: write this file, .html, .svg or .png, instead
     """
     if sys.stderr.isatty():
         print("loading the model …", file=sys.stderr)
     from lrputils.attribution import METHODS
+    from lrputils.data.given import as_chat
     from lrputils.model.classifier import load_classifier
     from lrputils.report.explain import explain as explain_text
     from lrputils.report.heatmap import check_place
@@ -95,18 +91,10 @@ def explain(
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
         text = os.fsencode(text).decode()
     classifier = load_classifier(model, device=device, template=template, verbalizers=verbalizers)
-    prompt = _prompt(text) if second is None else (text, second)
+    prompt = as_chat(text) if second is None else (text, second)
     chats = classifier.architecture.language_model and classifier.tokenizer.chat_template
     if chats and isinstance(prompt, str):
         print(_PLAIN, file=sys.stderr)
-    if not chats and dry_run:
-        return _expected(classifier, prompt, methods, units, max_length, target)
-    if not chats and len(text) > _LONG:
-        with suppress(ValueError):  # of a text that is too long, which is refused below
-            shown = _expected(classifier, prompt, methods, units, max_length, target)
-            print(shown, file=sys.stderr)
-    elif dry_run:
-        raise ValueError("--dry-run is of a classifier's text: an answer's cost depends on it")
     shown = explain_text(
         classifier,
         prompt,
@@ -118,40 +106,6 @@ def explain(
         removal=removal,
     )
     return shown.save(out) if out else shown
-
-
-def _expected(
-    classifier: Any,
-    text: Any,
-    methods: Sequence[str],
-    units: str,
-    max_length: int | None,
-    target: str | None,
-) -> Any:
-    """Return what explaining one text takes; if that is minutes, also by sentences."""
-    from lrputils.report.explain import NARROWED
-    from lrputils.study.cost import forecast
-
-    others = [name for name in methods if name != "loo"]
-    how = {"max_length": max_length, "truncate": max_length is not None, "batch_size": 1}
-    how["target"] = target
-    first = "sentence" if units == NARROWED else units
-    found = forecast(classifier, [text], others, units=first, **how)
-    if units in ("token", "word") and found.total > _MINUTE:
-        fewer = forecast(classifier, [text], others, units="sentence", **how)
-        way = f"--units sentence (--units {NARROWED} adds the words of three)"
-        found = replace(found, shorter={**found.shorter, way: fewer.total})
-    return found
-
-
-def _prompt(text: str) -> Any:
-    """Return the chat that the text is in JSON, or the text."""
-    from lrputils.model.chats import is_chat
-
-    with suppress(ValueError):
-        chat = json.loads(text)
-        return chat if is_chat(chat) else text
-    return text
 
 
 def execute(
@@ -181,13 +135,11 @@ def execute(
     if out and out.resolve() == (book.root / "chapters").resolve():
         raise BookError("--out is where the committed twins are; name another folder")
     given = parameters.load_parameters(book, how.profile, chapters, p)
-    execution.check(book, given)  # before a folder is made
     twins = out is None and how.profile == DEFAULT
-    with folders.alone(folders.writable(out or book.build_folder), "executing"):
-        if twins:
-            folders.writable(book.root / "chapters")
-        executed = execution.execute(book, given, how, out)
-        paths = execution.refresh_twins(book, executed) if twins else executed.values()
+    if twins:
+        writable(book.root / "chapters")
+    executed = execution.execute(book, given, how, out)
+    paths = execution.refresh_twins(book, executed) if twins else executed.values()
     return "\n".join(os.path.relpath(path) for path in paths)
 
 
@@ -214,13 +166,12 @@ def build(
 
     book = Book(find_book().root, out)
     given = parameters.load_parameters(book, how.profile)
-    with folders.alone(folders.writable(book.build_folder), "building"):
-        twins = {name: text.with_suffix(".ipynb") for name, text in book.chapters().items()}
-        executed = twins if no_execute else execution.execute(book, given, how)
-        source = book.build_folder / "source"
-        build.assemble(book, executed, source, profile=how.profile, repository=repository_url)
-        print("building the pages …", file=sys.stderr)
-        return build.build_html(source, book.build_folder.parent, single=single)
+    twins = {name: text.with_suffix(".ipynb") for name, text in book.chapters().items()}
+    executed = twins if no_execute else execution.execute(book, given, how)
+    source = writable(book.build_folder) / "source"
+    build.assemble(book, executed, source, profile=how.profile, repository=repository_url)
+    print("building the pages …", file=sys.stderr)
+    return build.build_html(source, book.build_folder.parent, single=single)
 
 
 def audit(
@@ -288,7 +239,6 @@ def evaluate(
     engine: Literal["here", "ray"] = "here",
     address: str | None = None,
     dry_run: bool = False,
-    price: float | None = None,
     out: Path | None = None,
     quiet: bool = False,
     command: Words = "",
@@ -309,7 +259,6 @@ def evaluate(
         engine: who measures: this process, or workers of ray
         address: of ray's cluster, auto or ray://…; without one it is started here
         dry_run: say what it will take, and write nothing
-        price: of a device hour, for --dry-run
         out: where the rows go
         quiet: no progress
     """
@@ -325,9 +274,8 @@ def evaluate(
     cluster = Ray(chosen.model, chosen.device, address) if engine == "ray" else None
     classifier, texts = chosen.load()
     if dry_run:
-        workers = cluster.count() if cluster else 1
-        asked = {**settings.asked(classifier), "part_size": settings.part_size}
-        return forecast(classifier, texts, **asked, price=price, workers=workers)
+        asked = settings.asked(classifier)
+        return forecast(classifier, texts, **asked, part_size=settings.part_size)
     return evaluate_dataset(
         classifier,
         texts,
@@ -382,20 +330,23 @@ def _without_controls(text: str) -> str:
 
 def _tell(message: Warning, *_: Any, **__: Any) -> None:
     """Print a warning as a sentence, without the line of the package that gave it."""
-    print(f"lrputils: {_without_controls(as_options(message))}", file=sys.stderr)
+    print(f"lrputils: {_without_controls(str(message))}", file=sys.stderr)
 
 
-@going_on_unread()
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
+    spell_out()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
             said = call(APP, sys.argv[1:] if arguments is None else arguments)
         if said:
             print(said, flush=True)
+    except BrokenPipeError:  # whoever read it has left, as `head -1` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (*_MISTAKES, *_CRASHES) as error:
-        said = as_options(error)
+        said = str(error)
         if isinstance(error, _CRASHES[:2]) or _SHORT.search(said):
             said = "not enough memory: take shorter or fewer texts, a smaller batch or model"
         elif isinstance(error, ModuleNotFoundError):

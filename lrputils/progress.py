@@ -1,12 +1,9 @@
-"""How long work says how far it is: a bar on a terminal, lines in a log, whoever reads them."""
+"""How long work says how far it is: a bar on a terminal, lines in a log."""
 
 from __future__ import annotations
 
 import io
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from tqdm import tqdm
@@ -38,35 +35,8 @@ def bar(progress: bool, *, log: bool = False, **options: Any) -> tqdm:
     return tqdm(**options)
 
 
-class _Unread:
-    """A stream whose reader may leave, as `head -1` does: the rest goes nowhere."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def _go_on(self, act: Callable[..., object], *given: str) -> None:
-        try:
-            act(*given)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-    def write(self, text: str) -> None:
-        self._go_on(self._stream.write, text)
-
-    def flush(self) -> None:
-        self._go_on(self._stream.flush)
-
-
-@contextmanager
-def going_on_unread() -> Iterator[None]:
-    """Let no output or message end the work: a letter that a terminal lacks, or a closed pipe."""
-    with ExitStack() as undo:
-        for redirect, stream in ((redirect_stdout, sys.stdout), (redirect_stderr, sys.stderr)):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
-            stream = stream or undo.enter_context(open(os.devnull, "w"))
-            undo.enter_context(redirect(_Unread(stream)))
-        yield
+def spell_out() -> None:
+    """Let no letter that a terminal lacks end the work: it is written as its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

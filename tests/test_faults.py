@@ -16,10 +16,9 @@ import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.book.notebooks import read_text
 from lrputils.book.results_page import write_results_page
-from lrputils.data import files, given
+from lrputils.data import files
 from lrputils.model.classifier import EMBEDDED
 from lrputils.report.display import ANSWER
-from lrputils.runs.datasets import read
 
 TABLE = pd.DataFrame({"text": ["a film", "a dull film"], "label": [1, 0]})
 
@@ -112,22 +111,16 @@ def test_an_error_rearranges_no_terminal(capsys):
     assert "⟨001B⟩" in said
 
 
-BOMB = "".join(f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcd", "bcde", strict=True))
-
-
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("README.md", f"---\na: &a [x]\n{BOMB}---\n", r"README\.md has an alias \(\*name\)"),
         ("README.md", "---\na: !!python/name:os\n---\n", "'data' cannot be loaded: Constructor"),
         ("README.md", "---\na: [\n---\n", "cannot be loaded: ParserError"),
         ("data.py", "import datasets", "'data' cannot be loaded: .*scripts are no longer"),
         ("test.csv", ",".join(map(str, range(99))) + "\n" + "x," * 98, r"'11', … \(99 in all\)\]"),
-        ("test.csv", "text\n" + "a film " * 10, r"data.* has 70 characters in row 0, and 60 are"),
     ],
 )
-def test_a_folder_of_data_is_refused_in_a_sentence(secret, file, text, said, monkeypatch):
-    monkeypatch.setattr(given, "LONGEST", 60)
+def test_a_folder_of_data_is_refused_in_a_sentence(secret, file, text, said):
     (secret / file).write_text(text)
     with pytest.raises(ValueError, match=said) as refused:
         lrp.load_texts(secret)
@@ -148,11 +141,9 @@ def test_a_chapter_with_a_broken_front_matter_is_named(tmp_path):
         read_text(tmp_path / "mine.md")
 
 
-def test_a_run_of_which_nobody_reads_what_it_says_is_finished(tmp_path, monkeypatch):
-    for name in ("stdout", "stderr"):  # as after `2>&1 | head -1`
-        end, start = os.pipe()
-        os.close(end)
-        monkeypatch.setattr(sys, name, os.fdopen(start, "w"))
-    assert main(["evaluate", "--limit=2", "--part-size=1", "--out", f"{tmp_path}/rows"]) == 0
-    assert main(["methods"]) == 0
-    assert len(read(tmp_path / "rows").rows.id.unique()) == 2
+def test_a_list_of_which_only_the_head_is_read_ends_quietly(monkeypatch):
+    end, start = os.pipe()
+    os.close(end)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(start, "w"))
+    assert main(["methods"]) == 1
+    sys.stdout.flush()

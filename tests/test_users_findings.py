@@ -97,14 +97,13 @@ def test_a_baseline_is_a_text_or_an_embedding(clf):
 
 
 def test_a_map_s_own_errors_stand_beside_it(clf):
-    few = {"ig": {"steps": 2}, "shapley": {"permutations": 4}}
-    notes = lrp.explain(clf, TEXT, ["ig", "shapley"], options=few).notes
-    assert "more steps close the gap" in notes["Integrated Gradients"]
-    assert "standard errors up to" in notes["Shapley values"]
-    many = {"ig": {"steps": 512}, "shapley": {"permutations": "all"}}
-    notes = lrp.explain(clf, TEXT, ["ig", "shapley"], options=many).notes
-    assert "close the gap" not in notes["Integrated Gradients"]
-    assert "standard errors" not in notes["Shapley values"]
+    gap, errors = lrp.explain(clf, TEXT, ["ig:steps=2", "shapley:permutations=4"]).notes.values()
+    assert "more steps close the gap" in gap
+    assert "standard errors up to" in errors
+    many = ["ig:steps=512", "shapley:permutations=all"]
+    gap, errors = lrp.explain(clf, TEXT, many).notes.values()
+    assert "close the gap" not in gap
+    assert "standard errors" not in errors
 
 
 def test_a_map_that_is_rounding_is_called_so(clf):

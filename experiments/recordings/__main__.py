@@ -141,10 +141,7 @@ def record_texts(
     def rows_of(loaded: Classifier, part: parts.Part) -> dict[str, pd.DataFrame]:
         return {_FILE: rounded(measure(loaded, part.texts))}
 
-    model = {"name": classifier.name, **classifier.parts}
-    data = {"name": texts.name, "identity": texts.identity}
-    facts = {"model": model, "data": data, "options": options, "told": {}}
-    facts["versions"] = parts.versions(classifier.device.type)
+    facts = parts.describe(classifier, texts, options, classifier.device.type)
     how = {"size": options["part_size"], "quiet": quiet}
     work = out / "unfinished"
     parts.measure_parts(work, facts, texts, [_FILE], rows_of, classifier, **how)
@@ -160,8 +157,8 @@ def record_texts(
             parameters=options,
             seconds=told["seconds"],
             device=classifier.device,
-            model=model,
-            data={**data, "texts": len(once)},
+            model=facts["model"],
+            data={**facts["data"], "texts": len(once)},
             accuracy=float((once.target == once.label).mean()) if labelled else None,
         ),
     )

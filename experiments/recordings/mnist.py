@@ -1,16 +1,15 @@
 """Chapter 2's experiment as recorded runs: many networks, one after the other.
 
 `python -m experiments.recordings.mnist KIND --networks DIR --out results/mnist/RUN` trains,
-measures and writes; what was killed goes on by the same command. What the rows mean is said
-where they are measured. A network is read from DIR/SEED, and trained into it where it is missing:
-weights in half precision, so that rows can be measured again on any processor. Those of seed 0 lie
-beside the committed rows; training again gives other networks of the same kind wherever float32
-rounds otherwise.
+measures and writes; after a kill the same command finds the networks that are there. What the rows
+mean is said where they are measured. A network is read from DIR/SEED, and trained into it where it
+is missing: weights in half precision, so that rows can be measured again on any processor. Those of
+seed 0 lie beside the committed rows; training again gives other networks of the same kind wherever
+float32 rounds otherwise.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from lrputils.progress import bar
 from lrputils.propagation.rules import scaled
 from lrputils.runs import results
 from lrputils.runs.options import Names, Words
-from lrputils.runs.parts import keep, whole
 
 
 def _means(maps: dict[str, Tensor], pairs: dict[str, tuple[str, str]]) -> pd.DataFrame:
@@ -201,32 +199,27 @@ def record_mnist(
         raise FileExistsError(f"{out} holds a recording: remove it, or name another folder")
     data = load_images(dataset)
     decided = {"kind": kind, "images": images}
-    told = {"data": data.name, "identity": data.identity, "epochs": epochs} | decided
     taken = {setting.name: epochs or la.epochs_for(data, setting) for setting in chosen}
-    work, files, began = out / "unfinished", [], time.monotonic()
+    parts, began = [], time.monotonic()
     # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
     wanted = [(setting, seed) for seed in range(seeds) for setting in chosen]
     for setting, seed in bar(not quiet, iterable=wanted, log=True, unit=" networks"):
-        path = work / f"{setting.name}.{seed}.parquet"
-        if not whole(path, told):
-            network = _trained(networks / str(seed), data, setting, seed, epochs=epochs)
-            rows = _MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
-            rows = rows.assign(setting=setting.name, seed=seed)
-            if kind == "linear-attention":
-                test, labels = map(torch.from_numpy, (data.test_images, data.test_labels))
-                right = la.accuracy(network, test, labels)
-                rows = rows.assign(label=data.test_labels[rows["id"]], accuracy=right)
-                rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
-            keep(path, rows, told)
-        files.append(path)
+        network = _trained(networks / str(seed), data, setting, seed, epochs=epochs)
+        rows = _MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
+        rows = rows.assign(setting=setting.name, seed=seed)
+        if kind == "linear-attention":
+            test, labels = map(torch.from_numpy, (data.test_images, data.test_labels))
+            right = la.accuracy(network, test, labels)
+            rows = rows.assign(label=data.test_labels[rows["id"]], accuracy=right)
+            rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
+        parts.append(rows)
     facts = provenance(
         command=command,
         parameters=decided | {"seeds": seeds, "settings": list(taken), "epochs": taken},
         seconds=time.monotonic() - began,
         data={"name": data.name, "split": data.note, "identity": data.identity},
     )
-    write(out, rounded(pd.concat(map(pd.read_parquet, files))), facts)
-    shutil.rmtree(work)
+    write(out, rounded(pd.concat(parts)), facts)
     return out
 
 

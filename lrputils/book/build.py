@@ -1,17 +1,15 @@
 """Building the HTML book from executed chapters, with every Sphinx warning an error.
 
-As a Sphinx extension, which `_config.yml` names, it lets pages describe themselves and link to the
-text, and numbers the tables that cells caption.
+As a Sphinx extension, which `_config.yml` names, it lets pages link to the text, and numbers
+the tables that cells caption.
 """
 
 from __future__ import annotations
 
-import html
 import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -176,28 +174,14 @@ class _NameFolds(SphinxTransform):
                 cell["prompt_show"] = name
 
 
-def _describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Say for search engines and link previews what the page's first paragraph says.
+def _link_to_text(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
+    """Let "edit" and "show source" lead to a chapter's text, not to its notebook.
 
-    "Edit" and "show source" lead to a chapter's text, not to its notebook, and the single page has
-    the book's title, which Sphinx leaves out there.
+    The single page gets the book's title, which Sphinx leaves out there.
     """
     context["docstitle"] = context.get("docstitle") or app.config.html_title
     if context.get("page_source_suffix") == ".ipynb":
         context["page_source_suffix"] = ".md"
-    first = next(iter(tree.findall(nodes.paragraph)), None) if tree else None
-    if first is None:
-        return
-    text = textwrap.shorten(first.astext().removeprefix("Question. "), 200, placeholder=" …")
-    facts = {
-        'name="description"': text,
-        'property="og:title"': html.unescape(re.sub(r"<[^>]+>", "", context["title"])),
-        'property="og:description"': text,
-        'property="og:site_name"': app.config.html_title,
-        'property="og:type"': "article",
-    }
-    tags = [f'<meta {key} content="{html.escape(text)}" />' for key, text in facts.items()]
-    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -205,7 +189,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_enumerable_node(_CaptionedTable, "table", html=_AS_FIGURE)
     app.add_transform(_NumberTables)
     app.add_transform(_NameFolds)
-    app.connect("html-page-context", _describe, priority=100)
+    app.connect("html-page-context", _link_to_text, priority=100)
     # Let the single page show all that pages show: Sphinx drops the rest where any is named.
     known = app.registry.translation_handlers
     known["singlehtml"] = {**known.get("html", {}), **known.get("singlehtml", {})}

@@ -83,12 +83,6 @@ def _stamp_of(path: Path) -> dict[str, Any]:
     return {}
 
 
-def check(book: Book, given: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse parameters that name a model or data that are not there, by a `BookError`."""
-    for name, parameters in given.items():
-        check_inputs(read_text(book.chapter(name)), name, parameters)
-
-
 def execute(
     book: Book,
     given: Mapping[str, Mapping[str, Any]],
@@ -115,7 +109,8 @@ def execute(
     """
     folder = out or book.build_folder / "executed" / Path(how.profile).stem
     code, executed, jobs = _code(book), {}, []
-    check(book, given)
+    for name, parameters in given.items():
+        check_inputs(read_text(book.chapter(name)), name, parameters)
     writable(folder).mkdir(parents=True, exist_ok=True)
     for name, parameters in given.items():
         text, output = book.chapter(name), folder / f"{name}.ipynb"

@@ -48,7 +48,6 @@ PAIRS = (
     ("query", "passage"),
     ("text", "text_pair"),
 )
-LONGEST = 5_000_000  # characters of a text
 OWN = "own"  # in the place of a column of answers: what the model says itself
 _TAKES = (
     "a string, a list or an iterator of strings, of pairs or of records, an array or a Series of "
@@ -72,6 +71,14 @@ def is_chat(value: Any) -> bool:
         and len(value) > 0
         and all(isinstance(part, Mapping) and {"role", "content"} <= {*part} for part in value)
     )
+
+
+def as_chat(text: str) -> Any:
+    """Return the chat that a text is in JSON, or the text."""
+    with suppress(ValueError):
+        read = json.loads(text)
+        return read if is_chat(read) else text
+    return text
 
 
 def is_text(value: Any) -> bool:
@@ -167,11 +174,6 @@ def read(
                     f"{name} has no text in row {number} of column {','.join(map(str, own))!r}: "
                     f"{text!r}. Remove such rows, or choose another " + about("text_column")
                 )
-            if (size := sum(map(len, sides(text)))) > LONGEST:
-                raise ValueError(
-                    f"{name} has {size:,} characters in row {number}, and {LONGEST:,} are read: "
-                    "cut the text"
-                )
             try:
                 " ".join(sides(text)).encode()
             except UnicodeEncodeError as error:  # other bytes, read as if they were UTF-8
@@ -202,10 +204,7 @@ def _exchanges(
     for number, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):
         if answers not in (None, OWN) and not (isinstance(answer, str) and answer.strip()):
             raise ValueError(f"{name} has no answer in row {number} of {answers!r}: {answer!r}")
-        if isinstance(prompt, str):
-            with suppress(ValueError):
-                read = json.loads(prompt)
-                prompt = read if is_chat(read) else prompt
+        prompt = as_chat(prompt) if isinstance(prompt, str) else prompt
         prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else prompt
         fits = isinstance(prompt, str) or is_chat(prompt)
         yield Exchange(prompt, answer) if fits else prompt

@@ -8,7 +8,7 @@ answers is in `lrputils.report.audit_sentences`.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,32 +51,6 @@ _POWER = 0.8
 CLEAR, ALIKE, CANNOT_TELL = "clear", "alike", "cannot tell"
 
 
-class Alone(NamedTuple):
-    """The one `text` without which an interval of a mean is another, and what it is then."""
-
-    text: Any
-    rest: stats.Estimate
-
-
-def find_alone(values: pd.Series, null: float = 0.0, **options: Any) -> Alone | None:
-    """Return the one text without which an interval of the mean is another; None if there is none.
-
-    Another is one that no longer holds the `null`, or does now, or is less than half as wide.
-    `options` are those of `lrputils.stats.estimate`.
-    """
-    values = values.dropna()
-    if len(values) < 4:
-        return None
-    far = (values - values.median()).abs().idxmax()
-    whole = stats.estimate(values, **options)
-    rest = stats.estimate(values.drop(far), **options)
-    sides = [np.sign([ends.low - null, ends.high - null]).tolist() for ends in (whole, rest)]
-    if sides[0] == sides[1] and rest.high - rest.low >= (whole.high - whole.low) / 2:
-        return None
-    by_position = values.index.name == "position"
-    return Alone(far + 1 if by_position else far, rest)  # as the page counts its texts
-
-
 class Verdict(NamedTuple):
     """Does a map track LOO on this model and these texts?
 
@@ -85,7 +59,6 @@ class Verdict(NamedTuple):
             most texts, also with one text more that speaks against it.
         r: its mean r; of the closest of several maps its interval is widened for their number.
         texts: how many texts would decide, infinite for more than `MOST`.
-        alone: which text alone makes the interval what it is.
         below: the share of texts on which its r is below `TRACKS`.
         method: whose map it is, of the closest of several.
         readout: where that map is read.
@@ -95,7 +68,6 @@ class Verdict(NamedTuple):
     answer: str
     r: stats.Estimate
     texts: float
-    alone: Alone | None
     below: float
     method: str = ""
     readout: str = ""
@@ -131,8 +103,7 @@ def tracks(values: pd.Series, confidence: float = 0.95) -> Verdict:
             answer = likely
     doubt = worst["yes" if above.mean() > 0 else "no"]
     texts = needed(above, doubt=doubt, confidence=confidence)
-    alone = find_alone(known, TRACKS, within=stats.CORRELATION, confidence=confidence)
-    return Verdict(answer, r, texts, alone, float((known < TRACKS).mean()))
+    return Verdict(answer, r, texts, float((known < TRACKS).mean()))
 
 
 def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
@@ -179,7 +150,6 @@ class Lead(NamedTuple):
             does not lead are within `MARGIN` of it; or `CANNOT_TELL`.
         rival: the one that is hardest to tell from it; "" if there is no other.
         difference: best − rival, its intervals widened for the number of rivals; None without one.
-        alone: the text that alone decides them.
         texts: so many would decide, infinite for more than `MOST`.
     """
 
@@ -188,7 +158,6 @@ class Lead(NamedTuple):
     outcome: str
     rival: str = ""
     difference: stats.Difference | None = None
-    alone: Alone | None = None
     texts: float = math.nan
 
 
@@ -227,8 +196,7 @@ def lead(r: pd.DataFrame) -> Lead:
         if outcomes[name] == outcome
     }
     rival = max(texts, key=lambda name: (texts[name], -gaps[name].value))
-    alone = find_alone(r[best] - others[rival], method="t", confidence=confidence)
-    return Lead(best, mean, outcome, str(rival), gaps[rival], alone, texts[rival])
+    return Lead(best, mean, outcome, str(rival), gaps[rival], texts[rival])
 
 
 def needed(

@@ -18,7 +18,6 @@ from lrputils.report.audit_answers import (
     MARGIN,
     MOST,
     TRACKS,
-    Alone,
     Lead,
     Sensitivity,
     Tool,
@@ -49,7 +48,7 @@ def of_verdict(verdict: Verdict) -> str:
     return (
         f"{_where(verdict)} comes closest to LOO: mean r {value:.2f}"
         f"{interval}, n = {verdict.r.used}. {said.get(verdict.answer, open_)}"
-        f"{_without(verdict.alone)} On {verdict.below:.0%} of the texts r stays below. "
+        f" On {verdict.below:.0%} of the texts r stays below. "
         f"{_order(verdict)}"
     )
 
@@ -109,7 +108,7 @@ def of_lead(lead: Lead) -> str:
         CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} "
         f"in mean{reason and f', but {reason}'}; {enough}.",
     }
-    return told[lead.outcome] + _without(lead.alone)
+    return told[lead.outcome]
 
 
 def why_no_lead(gap: Difference) -> str:
@@ -134,7 +133,7 @@ def of_tool(name: str, tool: Tool) -> str:
     parts = [
         f"{name} {told.get(verdict.answer, open_)}. Mean r {r.value:.2f} "
         f"[{r.low:.2f}, {r.high:.2f}], n = {r.used}{constant}; below {TRACKS:.2f} on "
-        f"{verdict.below:.0%} of the texts.{_without(verdict.alone)}"
+        f"{verdict.below:.0%} of the texts."
     ]
     for other, gap in tool.gaps.items():
         side = {1: f"{other} is ahead of it", -1: f"It is ahead of {other}"}
@@ -211,14 +210,6 @@ def _about(texts: float, used: int, otherwise: str = "") -> str:
         return f"more than these {used:,} texts would tell"
     step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
     return f"about {math.ceil(texts / step) * step:,} texts would tell"
-
-
-def _without(alone: Alone | None) -> str:
-    """What the interval is without the one text that makes it what it is; "" if none does."""
-    if alone is None:
-        return ""
-    value, low, high = alone.rest[:3]
-    return f" Without text {alone.text} alone: {value:.3f} [{low:.3f}, {high:.3f}]."
 
 
 def _named(place: str) -> str:

@@ -43,7 +43,6 @@ def explain(
     *,
     target: Target = None,
     units: str | Sequence[Span] = "token",
-    options: Mapping[str, Mapping[str, Any]] | None = None,
     max_length: int | None = None,
     answer: str | None = None,
     removal: str = "attention-mask",
@@ -69,7 +68,6 @@ def explain(
             of the text as `[(0, 6), (12, 20)]`, in characters. LOO removes a unit at once; other
             maps are summed over it. "sentence,word", for long texts: the words of the three
             sentences that LOO puts first, and the others whole.
-        options: options of methods, by name, as `{"attnlrp": {"readout": "sum"}}`.
         max_length: explain the first tokens alone, so many with special ones. Without it a text
             that is too long is refused.
         answer: what a language model says, if that is to be explained. "own", and of a chat the
@@ -88,17 +86,13 @@ def explain(
     listed = methods.split(",") if isinstance(methods, str) else methods
     ways = {}  # label → method and its options
     for text_of in listed:
-        found, named = METHODS.setting(text_of)
-        given = {**(options or {}).get(found.name, {}), **named}
+        found, given = METHODS.setting(text_of)
+        label = ", ".join([found.label, *(f"{name}={value}" for name, value in given.items())])
         if "removal" in found.options:
             given = {"removal": removal, **given}
-        label = ", ".join([found.label, *(f"{name}={value}" for name, value in named.items())])
         ways[label] = found.name, given
     if not ways:
         raise ValueError(f"no method is named; there are {', '.join(sorted(METHODS))}")
-    names = [name for name, _ in ways.values()]
-    if stray := [name for name in options or () if name not in names]:
-        raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
     several = isinstance(text, list) and len(text) > 0 and not is_chat(text)
     texts: Sequence[Any] = text if isinstance(text, list) and several else [text]
     if not all(is_text(one) or is_chat(one) for one in texts):
@@ -109,9 +103,8 @@ def explain(
         )
     if not isinstance(classifier, Classifier):
         classifier = load_classifier(classifier)
-    exactly = {"removal": removal, **(options or {}).get("loo", {})}
     shown = Heatmaps(
-        _explain(classifier, one, ways, target, units, exactly, max_length, answer) for one in texts
+        _explain(classifier, one, ways, target, units, removal, max_length, answer) for one in texts
     )
     return shown if several else shown[0]
 
@@ -122,7 +115,7 @@ def _explain(
     ways: Mapping[str, tuple[str, Mapping[str, Any]]],
     target: Target,
     units: str | Sequence[Span],
-    exactly: Mapping[str, Any],
+    removal: str,
     max_length: int | None,
     answer: str | None,
 ) -> Heatmap:
@@ -139,7 +132,6 @@ def _explain(
             + " explains its beginning"
         )
     if isinstance(units, str) and units == NARROWED:
-        removal = exactly["removal"]
         first = leave_one_out(classifier, inputs, target=target, units="sentence", removal=removal)
         units = narrowed(inputs.sources[0], first[0].tolist())
     spans = check_units(units if isinstance(units, str) else [units])
@@ -182,7 +174,7 @@ def _explain(
         origin = f"The answer is the model's own, its most probable token each time{under}{end}."
         shown.remark = f"{origin} {shown.remark}".strip()
     if loo is None and len(inputs.tokens[0]) <= _CHEAP:
-        exact = leave_one_out(classifier, inputs, **{**common, **exactly})
+        exact = leave_one_out(classifier, inputs, **common, removal=removal)
         loo = exact[0].cpu().numpy()
     content = inputs.units(spans).mask[0].cpu().numpy()
     for label, scores in maps.items():

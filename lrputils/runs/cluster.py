@@ -108,11 +108,6 @@ class Ray(Here):
         with self._connected() as ray:
             return "cuda" if self._gpus(ray) else "cpu"
 
-    def count(self) -> int:
-        """Return how many workers the cluster has room for now."""
-        with self._connected() as ray:
-            return self._count(ray)
-
     def _count(self, ray: Any) -> int:
         there = ray.cluster_resources()
         return max(1, int(there["GPU" if self._gpus(ray) else "CPU"]))

@@ -19,8 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lrputils.attribution import METHODS
-from lrputils.data.given import sides
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.texts import Texts, TextStream, unanswered
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
@@ -78,25 +77,21 @@ def evaluate_dataset(
 
     Raises:
         ValueError: a run of something else, or of more texts, lies in `out`; a text cannot be
-            encoded, or is too long and not to be cut; the model returns NaN.
+            encoded; the model returns NaN.
         OSError: the folder cannot be written, or the disk is full.
     """
     out, settings = Path(out), settings or Settings()
     asked = settings.asked(classifier, variants)
     named, engine = files(asked), engine or Here()
     options = {**(parameters or {}), **asdict(settings)}
-    facts = {
-        "model": {"name": classifier.name, **classifier.parts},
-        "data": {"name": texts.name, "identity": texts.identity},
-        "options": {name: value for name, value in options.items() if name not in _GROWING},
-        "versions": parts.versions(engine.kind(classifier)),
-        "told": {
-            "command": command,
-            "date": datetime.now(UTC).date().isoformat(),
-            "revision": revision(),
-            "hardware": hardware(classifier.device),
-        },
+    told = {
+        "command": command,
+        "date": datetime.now(UTC).date().isoformat(),
+        "revision": revision(),
+        "hardware": hardware(classifier.device),
     }
+    decided = {name: value for name, value in options.items() if name not in _GROWING}
+    facts = parts.describe(classifier, texts, decided, engine.kind(classifier), **told)
     there = parts.count(out) if parts.agree(out, facts) else 0
     for name, variant in named.items():
         others = {path.stem for path in out.glob(f"{parts.ROWS}/*/{name[:-9]}-*.parquet")}
@@ -129,7 +124,7 @@ def evaluate_dataset(
 def files(asked: Mapping[str, Any]) -> dict[str, Measured]:
     """Return what is measured by the names of its files, leave-one-out first."""
     by_name = {}
-    for variant in variants_of(asked["methods"], {}, progress=False):
+    for variant in variants_of(asked["methods"], progress=False):
         name = "layers" if isinstance(variant, LayerSweep) else variant.name.split()[0]
         if isinstance(variant, Supplied):  # a tool's name may hold what no file's does
             name = f"scores-{hashlib.sha256(variant.name.encode()).hexdigest()[:8]}"
@@ -223,22 +218,15 @@ def _survey(
     Labels that the model does not have, and texts that are cut, are said.
 
     Raises:
-        ValueError: a text cannot be encoded, is too long and not to be cut, or has no map of
-            another tool that fits.
+        ValueError: a text cannot be encoded, or has no map of another tool that fits.
     """
     count = cut = 0
     labels: list[Any] = []
-    for part in _unanswered(texts).parts(1_024):
+    for part in unanswered(texts).parts(1_024):
         try:
             inputs = classifier.encode(part, settings.max_length, truncate=True)
         except ValueError as error:
             raise ValueError(f"texts {part.ids[0]!r} to {part.ids[-1]!r}: {error}") from error
-        if inputs.truncated and settings.long == "refuse":
-            row = inputs.truncated[0]
-            raise ValueError(
-                f"text {part.ids[row]!r} ({sides(part[row])[0][:40]!r}…) has more than "
-                f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
-            )
         for maps in measured:
             if isinstance(maps, Supplied) and not getattr(texts, "each", None):
                 maps.lay(classifier, inputs, part, units=settings.units)
@@ -249,7 +237,3 @@ def _survey(
         print(f"{message}: see `cut` in the rows of `evaluate`", file=sys.stderr)
     classifier.warn_of_labels(labels, classifier.number_labels(labels, settings.labels))
     return count
-
-
-def _unanswered(texts: Texts | TextStream) -> Texts | TextStream:
-    return replace(texts, each=None) if isinstance(texts, TextStream) else texts

@@ -1,4 +1,4 @@
-"""Files that are written whole, and folders that one process works in."""
+"""Files that are written whole, and folders that can be written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 RUN = "run.json"  # what a run is of, in its folder
 # What the system calls a full disk, or a file above the limit of its size (ulimit -f).
@@ -100,26 +98,3 @@ def disk_told(folder: Path) -> Iterator[None]:
         else:
             raise
         raise OSError(said) from error
-
-
-@contextmanager
-def alone(folder: Path, doing: str) -> Iterator[None]:
-    """Keep other processes out of a folder; the system frees the lock of one that is killed.
-
-    Args:
-        folder: where the lock lies.
-        doing: "executing", "building", …
-
-    Raises:
-        ValueError: another process is at it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        held = FileLock(folder / "lock", timeout=0).acquire()
-    except Timeout:
-        raise ValueError(
-            f"another process is {doing} into {folder}: wait until it has ended, or name another "
-            "folder by --out"
-        ) from None
-    with held:
-        yield

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lrputils import __version__
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.texts import Texts, TextStream, unanswered
 from lrputils.model.classifier import Classifier
 from lrputils.progress import bar
 from lrputils.runs.folders import (
@@ -43,7 +42,6 @@ ROWS = "rows"
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 _TOLD = b"lrputils"  # of a part's own metadata
-_STALE = 3600  # seconds after which nobody writes a partial file any more
 
 
 class Part(NamedTuple):
@@ -88,6 +86,23 @@ class Here:
 # and all that decides the rows (see `Classifier.parts`); `options`: what else does, as JSON can
 # hold it; `versions`: of the code; `told`: what is kept for readers, the command, the date, …
 Facts = Mapping[str, Mapping[str, Any]]
+
+
+def describe(
+    classifier: Classifier,
+    texts: Texts | TextStream,
+    options: Mapping[str, Any],
+    kind: str,
+    **told: str,
+) -> Facts:
+    """Return the facts of a run on a `kind` of device."""
+    return {
+        "model": {"name": classifier.name, **classifier.parts},
+        "data": {"name": texts.name, "identity": texts.identity},
+        "options": options,
+        "versions": versions(kind),
+        "told": told,
+    }
 
 
 def deciding(facts: Facts) -> dict[str, Any]:
@@ -146,24 +161,17 @@ def measure_parts(
 
     Raises:
         ValueError: the folder holds a run of something else, or of more texts.
-        OSError: the folder cannot be written, or was moved away.
+        OSError: the folder cannot be written.
     """
-    signed, done = agree(out, facts), 0
-    for partial in out.glob(f"{ROWS}/*/.*.partial"):  # of processes that were killed
-        if time.time() - partial.stat().st_mtime > _STALE:
-            partial.unlink(missing_ok=True)
+    agree(out, facts)
+    done = 0
     how: dict[str, Any] = {"total": count, "unit": " texts", "desc": "measured", "log": True}
     with bar(not quiet, **how) as shown:
         todo = _missing(out, facts, texts, names, size, first, shown.update)
         for part, rows, seconds in (engine or Here())(classifier, measure, todo):
             if not agree(out, facts):  # `run.json` is there before the first rows
-                if signed:
-                    raise OSError(
-                        f"{out} was moved or removed while it was written: give the command again"
-                    )
                 with disk_told(out):
                     write_json(out / RUN, facts)
-            signed = True
             for name in part.missing:
                 told = _label(facts, part.texts) | {"seconds": seconds / len(part.missing)}
                 keep(_path(out, part.number, name), rows[name], told, schema)
@@ -183,8 +191,7 @@ def _missing(
 ) -> Iterator[Part]:
     """Yield the parts of which something is missing; tell `there` of texts that are done."""
     answered, start = getattr(texts, "each", None), 0
-    raw = replace(texts, each=None) if isinstance(texts, TextStream) else texts
-    for number, some in enumerate(raw.parts(size)):
+    for number, some in enumerate(unanswered(texts).parts(size)):
         # What a model says itself is asked of it only where it is explained.
         given = _label(facts, some)
         paths = {name: _path(out, number, name) for name in names}

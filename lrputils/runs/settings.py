@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lrputils.mistakes import about, one_of
+from lrputils.mistakes import about
 from lrputils.runs.options import LISTED, Names, check_numbers
 
 if TYPE_CHECKING:
     from lrputils.data.texts import TextStream
     from lrputils.model.classifier import Classifier
     from lrputils.study.variants import LayerSweep, Variant
-
-_LONG = ("cut", "refuse")
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,6 @@ class Settings(Explained):
         layers: also AttnLRP with CP-LRP's rule in some layers, each set of Table A3
         curves: remove N tokens at once along every map, the most or the least relevant first:
             columns morf, lerf, delta and the curves
-        long: cut or refuse longer texts
         part_size: texts a part; a kill loses the part that is open
     """
 
@@ -149,7 +146,6 @@ class Settings(Explained):
     readouts: Names | None = None
     layers: bool = False
     curves: int | None = None
-    long: str = "cut"
     part_size: int = 64
 
     def __post_init__(self) -> None:
@@ -162,7 +158,6 @@ class Settings(Explained):
         names = tuple(name + colon + given for name, (_, colon, given) in found)
         object.__setattr__(self, "methods", names)
         refuse_unknown("readout", self.readouts or (), READOUTS)
-        one_of("long", self.long, _LONG)
 
     def asked(
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
@@ -198,5 +193,5 @@ class Settings(Explained):
             resolve_target(self.target, torch.zeros(1, classes), classifier.model)
         names = ("max_length", "batch_size", "target", "units")
         how = {name: getattr(self, name) for name in names}
-        how |= {"chunk": self.curves, "truncate": self.long == "cut"}
+        how |= {"chunk": self.curves, "truncate": True}
         return {"methods": (*methods, *variants, *supplied(self.scores)), **how}

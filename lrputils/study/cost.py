@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,11 +46,7 @@ class Forecast:
         tokens: of all texts, as far as they are not cut.
         cut: texts that are too long.
         copies: texts that repeat an earlier one; an interval would count each by itself.
-        peak_bytes: the most memory held so far, on a GPU by torch for the timed work, on a CPU by
-            the whole process; NaN where the system does not tell.
         shorter: what would take minutes where all does not: option → seconds.
-        price: of an hour of the device.
-        workers: processes with a device each, which share the work.
     """
 
     seconds: Mapping[str, float]
@@ -59,10 +54,7 @@ class Forecast:
     texts: int
     tokens: int
     cut: int = 0
-    peak_bytes: float = float("nan")
     shorter: Mapping[str, float] = field(default_factory=dict)
-    price: float | None = None
-    workers: int = 1
     copies: int = 0
 
     @property
@@ -72,11 +64,6 @@ class Forecast:
 
     def __str__(self) -> str:
         hours = self.total / 3600
-        cost = [f"{hours:.3g} device hours"] if hours >= 0.01 else []
-        if self.price is not None and cost:
-            cost[0] += f", {hours * self.price:.2f} at {self.price:g} an hour"
-        if self.workers > 1:
-            cost.append(f"{duration(self.total / self.workers)} by {self.workers} workers")
         taken = f"{duration(self.total)} on one {self.device}"
         if self.total >= 1:  # below, what starts up is most of it
             shares = {name: f"{part / self.total:.0%}" for name, part in self.seconds.items()}
@@ -88,8 +75,7 @@ class Forecast:
             + _COPIES.format(self.copies) * bool(self.copies),
             "time": taken,
             "shorter": ", ".join(f"{duration(s)} with {way}" for way, s in self.shorter.items()),
-            "memory": f"{self.peak_bytes / 2**30:.2f} GiB a process",
-            "cost": "; ".join(cost),
+            "cost": f"{hours:.3g} device hours" * (hours >= 0.01),
         }
         return "\n".join(f"{name:8}{line}" for name, line in lines.items() if line)
 
@@ -99,7 +85,6 @@ def forecast(
     texts: Any,
     methods: Sequence[str | Variant | LayerSweep],
     *,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
     chunk: int | None = None,
     max_length: int | None = None,
     batch_size: int = 16,
@@ -107,8 +92,6 @@ def forecast(
     target: int | str | None = None,
     truncate: bool = True,
     part_size: int = 64,
-    price: float | None = None,
-    workers: int = 1,
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
@@ -126,13 +109,11 @@ def forecast(
         texts: those of `load_texts` or `stream_texts`, or texts in any form that they take.
         methods: as `lrputils.evaluate` takes them, and so are the other arguments.
         part_size: texts among which those of similar length share a batch.
-        price: of an hour of the device.
-        workers: processes with a device each, which share the work.
 
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
-    asked: list[Any] = variants_of(methods, options or {}, progress=False)
+    asked: list[Any] = variants_of(methods, progress=False)
     others = [variant for variant in asked[1:] if not isinstance(variant, Supplied)]
     texts = texts if isinstance(texts, TextStream) else load_texts(texts)
     said: list[tuple[str, float]] = []
@@ -144,8 +125,6 @@ def forecast(
     work = np.cumsum(ordered**2)
     typical = int(ordered[np.searchsorted(work, work[-1] / 2)])
     rows = min(batch_size, part_size, numbers.shape[1])
-    if classifier.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(classifier.device)
     row_second = _row_second(classifier, encode([examples[typical]]))
     map_second = 0.0
     if others:
@@ -200,10 +179,7 @@ def forecast(
         texts=numbers.shape[1],
         tokens=int(numbers[0].sum()),
         cut=cut,
-        peak_bytes=_peak_bytes(classifier.device),
         shorter=ways,
-        price=price,
-        workers=workers,
         copies=copies,
     )
 
@@ -233,17 +209,6 @@ def _row_second(classifier: Classifier, inputs: Inputs) -> float:
     rows = [Row(0, length)] * max(1, budget // length)
     work = partial(run_rows, architecture, text, rows, lambda x, _: x)
     return _token_second(classifier, work, len(rows) * length)
-
-
-def _peak_bytes(device: torch.device) -> float:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # Windows
-        return float("nan")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak) * (1 if sys.platform == "darwin" else 1024)
 
 
 def _with_few_answers(classifier: Classifier, said: list[tuple[str, float]], texts: Texts) -> Texts:

@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
-from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
@@ -109,7 +108,6 @@ def evaluate(
     scores: Any = None,
     units: str = "token",
     target: Target = None,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
     reference: Sequence[np.ndarray] | None = None,
     chunk: int | None = None,
     batch_size: int = 16,
@@ -137,7 +135,6 @@ def evaluate(
         units: what is removed, scored and compared: each "token", "word" or "sentence". Of words
             and sentences r is over the units, and the maps have their scores at first tokens.
         target: the class to explain, a number or a label, or a `lrputils.contrast` of two.
-        options: options of the methods given by name.
         reference: LOO's scores (tokens,) of each text, which are not measured again.
         chunk: perturb the texts along every map, this many tokens at once (the paper: 1 on SST,
             16 on IMDB). Costs far more than the maps; left out if not given.
@@ -160,7 +157,7 @@ def evaluate(
     texts = load_texts(texts, text_column=text_column, label_column=label_column, answers=answers)
     texts = classifier.answered(texts) if answers else texts
     methods = (*methods, *supplied(scores, texts))
-    variants = variants_of(methods, options or {}, progress=progress)
+    variants = variants_of(methods, progress=progress)
     if tools := [variant for variant in variants if isinstance(variant, Supplied)]:
         inputs = classifier.encode(texts, max_length, truncate=True)
         for tool in tools:  # what does not fit is refused before anything is measured
@@ -194,24 +191,12 @@ def evaluate(
 
 
 def variants_of(
-    methods: Sequence[Asked],
-    options: Mapping[str, Mapping[str, Any]],
-    *,
-    progress: bool,
+    methods: Sequence[Asked], *, progress: bool
 ) -> list[Variant | LayerSweep | Supplied]:
     """Return what to run, the reference first, each once."""
-    options = {METHODS.find(name).name: given for name, given in options.items()}
-    options[REFERENCE] = {"progress": progress, **options.get(REFERENCE, {})}
-    asked: list[Variant | LayerSweep | Supplied] = []
-    for method in (REFERENCE, *methods):
-        if isinstance(method, str):
-            method = Variant.of(method, options.get(METHODS.setting(method)[0].name, {}))
-        asked.append(method)
-    names = {variant.name for variant in asked if isinstance(variant, Variant)}
-    if stray := [name for name in options if name not in names]:
-        raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")
     first: dict[Any, Variant | LayerSweep | Supplied] = {}
-    for variant in asked:
+    for asked in (Variant(REFERENCE, REFERENCE, {"progress": progress}), *methods):
+        variant = Variant.of(asked) if isinstance(asked, str) else asked
         first.setdefault(variant.label if isinstance(variant, Variant) else id(variant), variant)
     return list(first.values())
 

@@ -2,10 +2,10 @@
 
     lrp.audit(clf, texts, scores={"captum IG": frame, "shap": "shap.jsonl"})
 
-A table has a row a text, with lists, or a row a token. Its columns are `id` or `text`; `scores` or
-`score`; if it knows them `tokens` or `token`, strings or ids, and `begin` and `end`, characters
-from 0; `target`, the class that was explained; `passes`, the price of a text in forward passes; and
-`method`, where a file has the maps of several tools.
+A table has a row a text. Its columns are `id` or `text`; `scores`, a list; if it knows them, lists
+of `tokens`, strings or ids, and of `begin` and `end`, characters from 0; `target`, the class that
+was explained; `passes`, the price of a text in forward passes; and `method`, where a file has the
+maps of several tools.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _table(held: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
         path = Path(held).expanduser()
         if not path.is_file():
             raise FileNotFoundError(about("scores", str(held)) + ": there is no such file")
-        return pd.concat(files.tables(path, 2**20, ("id", "text", "token")))
+        return pd.concat(files.tables(path, 2**20, ("id", "text")))
     ids, maps = texts.ids if isinstance(texts, Texts) else (), [*held]
     if len(maps) != len(ids):
         raise ValueError(
@@ -247,19 +247,14 @@ def _table(held: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
 
 
 def _read(name: str, table: pd.DataFrame) -> Supplied:
-    """Read a tool's table, with a row a text or a row a token."""
+    """Read a tool's table, with a row a text."""
     key = next((each for each in ("id", "text") if each in table), None)
-    if key is None or not {"scores", "score"} & {*table}:
+    if key is None or "scores" not in table:
         raise ValueError(
             f"the maps {name!r} have the columns {listed([repr(each) for each in table])}: `id` or "
-            "`text`, and `scores` or `score`, are needed"
+            "`text`, and `scores` are needed, a row a text"
         )
     table = table.assign(**{key: table[key].astype(str)})
-    if "score" in table:  # a row a token
-        lists = ("score", "token", "begin", "end")
-        merge = {column: list if column in lists else "first" for column in table if column != key}
-        table = table.groupby(key, sort=False).agg(merge).reset_index()
-        table = table.rename(columns={"score": "scores", "token": "tokens"})
     if (again := table[key].duplicated()).any():
         raise ValueError(f"the maps {name!r} have two of the text {table[key][again].iloc[0]!r}")
     maps = {}

@@ -153,12 +153,7 @@ def test_a_worker_that_always_dies_is_given_up(cluster, tmp_path, evaluate, monk
         evaluate(out=tmp_path / "out", engine=Ray(device="cpu", address=cluster.address))
 
 
-def test_a_dry_run_says_what_the_workers_take(cluster, capsys):
-    line = [*COMMON, "--engine", "ray", "--address", cluster.address, "--dry-run"]
-    cluster.add_node(**ROOM)
-    cluster.wait_for_nodes()
-    assert command_line.main(["evaluate", *line]) == 0
-    assert " by 2 workers" in capsys.readouterr().out
-    line[-2] = "127.0.0.1:1"
+def test_a_cluster_that_is_not_there_is_refused(tmp_path, capsys):
+    line = [*COMMON, "--engine", "ray", "--address", "127.0.0.1:1", "--out", str(tmp_path)]
     assert command_line.main(["evaluate", *line]) == 1
     assert "no Ray cluster answers at '127.0.0.1:1'" in capsys.readouterr().err

@@ -41,7 +41,6 @@ explain "a film" --target maybe
 explain "a film" --model none/
 explain "a film" --out film.pdf
 evaluate --limit 2
-evaluate --out x --long never
 evaluate --out x --part-size 0
 evaluate --out x --dataset missing.csv
 evaluate --out x --dataset empty.csv

@@ -18,7 +18,6 @@ from lrputils.report.audit_answers import (
     MOST,
     TRACKS,
     Verdict,
-    find_alone,
     lead,
     needed,
     verdict,
@@ -141,18 +140,6 @@ def test_a_mean_that_few_texts_make_is_no_lead():
     assert "but one text more against it" in of_lead(found)
 
 
-def test_one_text_that_decides_is_named():
-    values = pd.Series(np.linspace(0.05, 0.15, 30))
-    assert find_alone(values) is None
-    values[7] = -4.0
-    text, rest = find_alone(values)
-    assert (text, round(rest.value, 3)) == (7, 0.101)
-    assert find_alone(values.rename_axis("position")).text == 8
-    open_ = lead(pd.DataFrame({"a": values + 0.05, "b": 0.0}))
-    assert (open_.best, open_.outcome) == ("a", CANNOT_TELL)
-    assert " Without text 7 alone: 0.151 [" in of_lead(open_)
-
-
 def test_the_rate_is_that_of_so_many_texts():
     assert error_rate(FEWEST - 1) == ""
     for texts, known in ((20, 20), (49, 20), (50, 50), (5_000, 100)):
@@ -189,7 +176,7 @@ def test_one_text_is_one_and_has_no_interval(clf):
     one = lrp.evaluate(clf, ["a film"], ["loo", "attnlrp"])
     assert repr(one).startswith("1 text: mean r")
     r = stats.estimate(np.array([0.9]))
-    alone = Verdict(CANNOT_TELL, r, np.inf, None, 0.0, "attnlrp", "word")
+    alone = Verdict(CANNOT_TELL, r, np.inf, 0.0, "attnlrp", "word")
     assert "mean r 0.90, n = 1." in of_verdict(alone)
 
 

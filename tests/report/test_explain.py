@@ -28,11 +28,12 @@ HOSTILE = (
 
 
 def test_the_maps_are_the_methods_own(classifier):
-    shown = lrp.explain(classifier, TEXT, "attnlrp,loo", options={"attnlrp": {"readout": "sum"}})
+    shown = lrp.explain(classifier, TEXT, "attnlrp:readout=sum,loo")
     inputs = classifier.encode(TEXT)
-    assert list(shown.maps) == ["AttnLRP", "LOO"]
+    name = "AttnLRP, readout=sum"
+    assert list(shown.maps) == [name, "LOO"]
     expected = lrp.attribute(classifier, inputs, "attnlrp", readout="sum")[0]
-    np.testing.assert_allclose(shown.maps["AttnLRP"], expected, atol=1e-6)
+    np.testing.assert_allclose(shown.maps[name], expected, atol=1e-6)
     np.testing.assert_allclose(shown.maps["LOO"], lrp.leave_one_out(classifier, inputs)[0])
 
 
@@ -155,8 +156,7 @@ def test_the_answer_is_that_of_the_model_s_kind(classifier, kind):
 MISTAKES = {
     "no method": ({"methods": []}, "no method is named"),
     "class out of range": ({"target": 7}, r"target \[7\] out of range"),
-    "unknown option": ({"options": {"loo": {"speed": 1}}}, "'loo' has no option 'speed'"),
-    "another's option": ({"options": {"ig": {"steps": 1}}}, "options for 'ig', which is not among"),
+    "unknown option": ({"methods": "loo:speed=1"}, "'speed=1' is no option of 'loo'; there are"),
     "no texts": ({"text": []}, r"a chat of messages .* or a list of them; got list"),
     "not all texts": ({"text": [TEXT, 3]}, "or a list of them; got list"),
     "empty": ({"text": " \n"}, "no token of its own"),

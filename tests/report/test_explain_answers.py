@@ -41,9 +41,7 @@ def test_an_answer_is_shown_over_its_prompt(clf):
     assert own == ["Is it the end? No.", "Hm."]
     assert [w.text for w in shown.words][:2] == ["<s>", "u"]
     assert shown.remark == ""
-    one = lrp.explain(
-        clf, "A dog", answer=" is", target="contrast", methods="ig", options={"ig": {"baseline": 5}}
-    )
+    one = lrp.explain(clf, "A dog", answer=" is", target="contrast", methods="ig:baseline=5")
     assert one.answer == (" is", None)
     assert "Answer “ is”: contrast" in one.caption
 

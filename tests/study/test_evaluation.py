@@ -81,11 +81,6 @@ def test_a_reference_s_loo_is_taken(classifier, texts, result):
     assert not np.allclose(again.per_text(readout="sum")["attnlrp"], own)
 
 
-def test_options_of_a_method_that_is_not_measured_are_refused(classifier):
-    with pytest.raises(ValueError, match=r"among the methods \['ig', 'loo'\]"):
-        evaluate(classifier, WORDS, methods=["ig"], options={"attnlrp": {}})
-
-
 def test_a_contrast_of_two_classes_is_explained(classifier, texts):
     target = lrp.contrast(1, 0)
     found = evaluate(classifier, texts, ["attnlrp"], target=target, progress=False, chunk=4)
@@ -119,11 +114,9 @@ def test_a_layer_sweep_gives_the_papers_ablations(classifier, texts, result):
 def test_a_name_may_bring_options(classifier):
     how = {"progress": False}
     named = evaluate(classifier, ["a film", "not so good"], ["mask-gradient:groups=2"], **how)
-    given = {"options": {"mask-gradient": {"groups": 2}}}
-    other = evaluate(classifier, ["a film", "not so good"], ["mask-gradient"], **given, **how)
-    for one, two in zip(
-        named.maps["mask-gradient groups=2"], other.maps["mask-gradient"], strict=True
-    ):
+    given = lrp.Variant("halves", "mask-gradient", {"groups": 2})
+    other = evaluate(classifier, ["a film", "not so good"], [given], **how)
+    for one, two in zip(named.maps["mask-gradient groups=2"], other.maps["halves"], strict=True):
         np.testing.assert_array_equal(one, two)
 
 

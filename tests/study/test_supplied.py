@@ -86,13 +86,11 @@ class TestForms:
         whole = form in ("strings", "numbers", "text", "whole")
         assert bool(found[~words].any()) == whole  # special tokens may be missing
 
-    def test_a_row_a_token_and_each_kind_of_file(self, clf, inputs, own, forms, tmp_path):
+    def test_each_kind_of_file(self, clf, inputs, own, forms, tmp_path):
         table = pd.DataFrame(forms["strings"])
         table.to_parquet(tmp_path / "lists.parquet")
         table.to_json(tmp_path / "lists.jsonl", orient="records", lines=True)
         table.to_csv(tmp_path / "lists.csv", index=False)
-        long = table.explode(["scores", "tokens"])
-        long.set_axis(["id", "score", "token"], axis=1).to_csv(tmp_path / "long.csv", index=False)
         for path in sorted(tmp_path.iterdir()):
             if path.name == "lists.csv":  # strings in a list that JSON does not read
                 continue
@@ -160,7 +158,10 @@ def test_what_does_not_fit_is_refused_by_text_and_token(clf, inputs, own, case):
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ({"tool": pd.DataFrame({"score": [1]})}, "columns 'score': `id` or `text`, and"),
+        (
+            {"tool": pd.DataFrame({"score": [1]})},
+            "columns 'score': `id` or `text`, and `scores` are",
+        ),
         ({"tool": [[1.0]]}, "1 maps of 2 texts"),
         ({"LOO": [[1.0]] * 2}, "'LOO' is the name one of this package's methods"),
         ({"Mask gradient": [[1.0]] * 2}, "'Mask gradient' is the name one of this package's"),
