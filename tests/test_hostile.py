@@ -1,11 +1,15 @@
 """Whatever is typed or handed over: an answer or one sentence, no traceback, and nothing is run."""
 
+import gzip
 import json
 import os
 import shutil
+import tracemalloc
 import unicodedata
 from contextlib import suppress
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -17,6 +21,7 @@ import lrputils as lrp
 from lrputils.book.layout import BookError, find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import check_given, declared, from_command_line, load_parameters
+from lrputils.data import files
 from lrputils.model.classifier import EMBEDDED, load_classifier
 from tests import tiny
 from tests.net.surface import said
@@ -209,3 +214,39 @@ def test_an_index_of_weights_stays_in_its_folder(tmp_path):
         (folder / "model.safetensors.index.json").write_text(json.dumps(told))
         with pytest.raises(ValueError, match=r"outside\.safetensors, which lies outside of it"):
             load_classifier(folder, device="cpu")
+
+
+def write_packed(path, text):
+    """Write one text as the file's name says."""
+    table = pa.table({"text": [text]})
+    kind = path.name.split(".")[1]
+    if kind == "parquet":
+        pq.write_table(table, path, compression="zstd")
+    elif kind == "arrow":
+        write = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
+        with write(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as sink:
+            sink.write_table(table)
+    else:
+        whole = {"csv": f'text\n"{text}"\n', "txt": f"{text}\n"}.get(kind, f'{{"text": "{text}"}}')
+        path.write_bytes(gzip.compress(whole.encode()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.csv.gz", "a.txt.gz", "a.json.gz", "a.jsonl.gz", "a.parquet", "a.arrow", "stream.arrow"],
+)
+def test_a_small_file_that_unpacks_to_a_large_one(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST", 2**20)
+    path = tmp_path / name
+    for size, kept in ((2**18, True), (2**23, False)):
+        write_packed(path, "a" * size)
+        if kept:
+            assert max(map(len, lrp.load_texts(path))) == size
+        else:
+            before = pa.total_allocated_bytes()
+            tracemalloc.start()
+            with pytest.raises(ValueError, match=r"unpack to more than 1 MB: unpack it yourself"):
+                lrp.load_texts(path)
+            assert tracemalloc.get_traced_memory()[1] < 2**23
+            assert pa.total_allocated_bytes() - before < 2**20
+            tracemalloc.stop()

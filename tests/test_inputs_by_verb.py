@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import datasets
 import numpy as np
@@ -49,6 +50,12 @@ AT_HAND: dict[str, Callable[[], Any]] = {
 }
 
 
+def _zipped(path: Path) -> None:
+    with ZipFile(path, "w") as archive:
+        archive.writestr("inside.csv", CSV)
+        archive.writestr("__MACOSX/._inside.csv", b"")
+
+
 def _splits(path: Path) -> None:
     path.mkdir()
     TABLE.to_parquet(path / "test-00000.parquet")
@@ -71,6 +78,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "column.csv": lambda path: path.write_text("\n".join(["text", *TEXTS])),
     "lines.txt": lambda path: path.write_text("\n".join(TEXTS)),
     "packed.csv.gz": lambda path: path.write_bytes(gzip.compress(CSV.encode())),
+    "packed.zip": _zipped,
     "value.json": lambda path: TABLE.to_json(path, orient="records"),
     "lines.jsonl": _lines,
     "quoted.jsonl": lambda path: _lines(path, quoted=True),

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from zipfile import ZipFile
 
 import datasets
 import numpy as np
@@ -98,8 +99,18 @@ def test_options_that_a_table_at_hand_has_not(options, sentence):
         lrp.load_texts(TABLE, **options)
 
 
+def zipped(*names: str) -> bytes:
+    """An archive of files with nothing in them."""
+    with ZipFile(content := io.BytesIO(), "w") as archive:
+        for name in names:
+            archive.writestr(name, "")
+    return content.getvalue()
+
+
 FILES = {
-    "packed.zip": (b"PK", r"cannot read this; it may be .*, each also as \.gz"),
+    "two.zip": (zipped("a.csv", "b.csv"), "holds 2 files: unpack it, and name one"),
+    "none.zip": (zipped(), "holds 0 files: unpack it"),
+    "broken.zip": (b"PK no archive", "cannot be read: File is not a zip file"),
     "latin.csv": ("text,label\ncafé,1\n".encode("latin-1"), "is not UTF-8 text: save it as UTF-8"),
     "sixteen.csv": ("text,label\na,1\n".encode("utf-16"), "is not UTF-8 text"),
     "commas.csv": (

@@ -101,7 +101,12 @@ def from_command_line(texts: Sequence[str], parameters: Mapping[str, Parameter])
 
 
 class _Once(yaml.SafeLoader):
-    """Reads what `yaml.safe_load` does, and refuses a key that stands twice."""
+    """Reads what `yaml.safe_load` does, and refuses a key that stands twice, or an alias."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias (*name): write the value out")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

@@ -17,16 +17,20 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TextIO
+from typing import Any, BinaryIO, Literal, TextIO
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -39,6 +43,8 @@ from lrputils.mistakes import about, plainly
 
 Tables = Iterator[pd.DataFrame]
 _PATIENCE = 6.0
+_MOST = 2**28  # bytes that a packed file may unpack to, whatever its size
+_PACKED = ".gz", ".zip"
 _NONE = "\x1f"  # separates nothing: a line of a table of one column is a text
 _WEIGHTS = ".safetensors", ".bin"
 _SMALL_FILES = ".json", ".txt", ".model"
@@ -88,17 +94,62 @@ def kind(path: str | Path) -> str | None:
 def unpacked(path: str | Path) -> Path:
     """Return what a file is called once it is unpacked."""
     path = Path(path)
+    if path.suffix.lower() == ".zip" and path.is_file():
+        return Path(_alone(path))
     return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
+def _alone(path: Path) -> str:
+    """Return the name of the only file in an archive, hidden ones left out."""
+    try:
+        with ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+    except BadZipFile as error:
+        raise ValueError(about("dataset", str(path)) + f" cannot be read: {error}") from error
+    names = [name for name in names if "/." not in f"/{name}"]
+    if len(names) != 1:
+        raise ValueError(
+            about("dataset", str(path)) + f" holds {len(names)} files: unpack it, and name one"
+        )
+    return names[0]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, plain or packed, for reading."""
+    if path.suffix.lower() == ".zip":
+        with ZipFile(path) as archive, archive.open(_alone(path)) as file:
+            yield file
+    else:
+        with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
+            yield file
+
+
+def _bounded(size: int, packed: int) -> None:
+    """Refuse what unpacks to more than memory may hold, and to more than any texts do."""
+    if size > max(_MOST, 100 * packed):
+        raise ValueError(
+            f"{packed:,} bytes of it unpack to more than {_MOST >> 20} MB: unpack it yourself if "
+            "these are texts"
+        )
+
+
 def _text(path: Path, rows: int, texts: Iterable[str]) -> Tables:
-    opened: Any = open if unpacked(path) == path else gzip.open
-    with opened(path, "rt", encoding="utf-8-sig") as lines:
+    packed, size = path.stat().st_size, 0
+    with _opened(path) as file:
+        while path.suffix.lower() in _PACKED and (content := file.read(2**20)):
+            size += len(content)
+            _bounded(size, packed)
+    with _opened(path) as file, TextIOWrapper(file, encoding="utf-8-sig") as lines:
         yield from _TEXT_READERS[kind(path)](lines, rows, texts)
 
 
 def _parquet(path: Path, rows: int, _: Any) -> Tables:
-    return (part.to_pandas() for part in pq.ParquetFile(path).iter_batches(rows))
+    held = pq.ParquetFile(path)
+    for group in map(held.metadata.row_group, range(held.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            _bounded(column.total_uncompressed_size, column.total_compressed_size)
+    return (part.to_pandas() for part in held.iter_batches(rows))
 
 
 def _arrow(path: Path, *_: Any) -> Tables:
@@ -106,6 +157,8 @@ def _arrow(path: Path, *_: Any) -> Tables:
     with path.open("rb") as file:
         file.seek(8 if file.read(6) == b"ARROW1" else 0)
         for batch in pa.ipc.open_stream(file):
+            # After: pyarrow tells no size before. Too much is then one batch, never the file.
+            _bounded(batch.nbytes, path.stat().st_size)
             yield batch.to_pandas()
 
 
@@ -134,7 +187,8 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
     where, ending = about("dataset", str(path)), kind(path)
     if ending is None:
         raise ValueError(
-            where + f": cannot read this; it may be {', '.join(READABLE)}, each also as .gz"
+            where + f": cannot read this; it may be {', '.join(READABLE)}, each also as .gz, or "
+            "alone in a .zip"
         )
     try:
         with warnings.catch_warnings():
@@ -215,6 +269,12 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
             name: [inside(folder, one["filename"]) for one in part.cache_files]
             for name, part in held.items()
         }
+    card = folder / "README.md"
+    front = card.read_text("utf-8", errors="replace").split("\n---")[0] if card.is_file() else ""
+    with plainly(str(card)):
+        events = [*yaml.parse(front)] if front.startswith("---") else []
+    if any(isinstance(event, yaml.AliasEvent) for event in events):  # they multiply without end
+        raise ValueError(f"{card} has an alias (*name): write the value out")
     with plainly(f"Data set {name!r}"):
         known = datasets.get_dataset_config_names(place)
     if subset not in known and (subset is not None or len(known) > 1):
@@ -231,7 +291,8 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
 
 def is_path(name: str) -> bool:
     """Say whether `name` is meant as a file or folder rather than as a repository of the hub."""
-    if Path(name).expanduser().exists() or kind(name) or not _NAME.fullmatch(name):
+    packed = name.lower().endswith(".zip")
+    if Path(name).expanduser().exists() or kind(name) or packed or not _NAME.fullmatch(name):
         return True
     first = name.split("/")[0]
     return first in ("", ".", "..", "~") or ("/" in name and Path(first).is_dir())

@@ -85,7 +85,7 @@ def load_texts(
     Args:
         dataset: `None` or "reviews" for the short reviews written for this book, "reviews-long"
             for the long ones; a CSV, TSV, Parquet, Arrow, JSON, JSON-lines or text file (a line a
-            text), plain or .gz; a folder, whose splits `datasets` finds, or which
+            text), plain, .gz or alone in a .zip; a folder, whose splits `datasets` finds, or which
             its `save_to_disk` wrote; a data set of the Hugging Face hub such as "stanfordnlp/sst2";
             or texts at hand: a list, array or Series of strings or of pairs of strings, records, a
             DataFrame, a `datasets.Dataset` or `DatasetDict`.

@@ -44,6 +44,7 @@ def test_a_chapter_s_section_wins_over_all_and_a_default_is_not_injected(small_b
         ("01_short: 3\n", "must be a mapping"),
         ("a: [\n", "is not YAML"),
         ("01_short: {factor: 2, factor: 3}\n", "factor stands twice"),
+        ("a: &x [1]\nb: *x\n", "it has an alias"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_runs(small_book, text, complaint):

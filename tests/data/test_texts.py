@@ -179,7 +179,7 @@ def test_a_name_server_that_never_answers_is_not_waited_for(api, monkeypatch):
     assert time.monotonic() - start < 2
 
 
-PLACES = ("./x", "../x", "/x/y", "~/x", "a/b/c", "x/", "models/x", "models", "a b", ".")
+PLACES = ("./x", "../x", "/x/y", "~/x", "a/b/c", "x/", "models/x", "models", "a b", ".", "x.zip")
 
 
 @pytest.mark.parametrize("name", [*PLACES, "bert-base-uncased", "stanfordnlp/sst2", "a_b/c.d-1"])
