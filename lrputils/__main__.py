@@ -22,6 +22,8 @@ from lrputils.runs.folders import writable
 from lrputils.runs.options import FIELDS, Names, Words, application, call
 from lrputils.runs.settings import Chosen, Drawn, Explained, Settings
 
+_LONG = 2_000  # characters of a text that takes longer than a look
+_MINUTE = 60  # seconds after which sentences are proposed
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _SHORT = re.compile("map segment|out of memory|not enough memory|allocate memory")
@@ -49,6 +51,7 @@ def explain(
     device: str = "auto",
     template: str | None = None,
     verbalizers: str | None = None,
+    dry_run: bool = False,
     out: Annotated[Path | None, Parameter(name=["--out", "--html"])] = None,
 ) -> Any:
     """Explain what a classifier makes of one text, or what a language model says to it.
@@ -73,6 +76,7 @@ def explain(
         device: auto (a GPU if there is one), cpu, cuda:1
         template: a prompt with {text}, by which a language model is a classifier
         verbalizers: the classes in such a model's own words, a token each, as ' bad, good'
+        dry_run: say what it will take, and explain nothing
         out: write this file, .html, .svg or .png, instead
     """
     if sys.stderr.isatty():
@@ -95,6 +99,14 @@ def explain(
     chats = classifier.architecture.language_model and classifier.tokenizer.chat_template
     if chats and isinstance(prompt, str):
         print(_PLAIN, file=sys.stderr)
+    asked = prompt, methods, units, max_length, target
+    if dry_run:
+        if chats:
+            raise ValueError("--dry-run is of a classifier's text: an answer's cost depends on it")
+        return _expected(classifier, *asked)
+    if not chats and len(text) > _LONG:
+        with suppress(ValueError):  # of a text that is too long, which is refused below
+            print(_expected(classifier, *asked), file=sys.stderr)
     shown = explain_text(
         classifier,
         prompt,
@@ -106,6 +118,30 @@ def explain(
         removal=removal,
     )
     return shown.save(out) if out else shown
+
+
+def _expected(
+    classifier: Any,
+    text: Any,
+    methods: Sequence[str],
+    units: str,
+    max_length: int | None,
+    target: str | None,
+) -> Any:
+    """Return what explaining one text takes; if that is minutes, also by sentences."""
+    from lrputils.report.explain import NARROWED
+    from lrputils.study.cost import forecast
+
+    others = [name for name in methods if name != "loo"]
+    how = {"max_length": max_length, "truncate": max_length is not None, "batch_size": 1}
+    how["target"] = target
+    first = "sentence" if units == NARROWED else units
+    found = forecast(classifier, [text], others, units=first, **how)
+    if units in ("token", "word") and found.total > _MINUTE:
+        fewer = forecast(classifier, [text], others, units="sentence", **how)
+        way = f"--units sentence (--units {NARROWED} adds the words of three)"
+        found = replace(found, shorter={**found.shorter, way: fewer.total})
+    return found
 
 
 def execute(

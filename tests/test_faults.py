@@ -16,7 +16,7 @@ import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.book.notebooks import read_text
 from lrputils.book.results_page import write_results_page
-from lrputils.data import files
+from lrputils.data import files, given
 from lrputils.model.classifier import EMBEDDED
 from lrputils.report.display import ANSWER
 
@@ -111,16 +111,22 @@ def test_an_error_rearranges_no_terminal(capsys):
     assert "⟨001B⟩" in said
 
 
+BOMB = "".join(f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcd", "bcde", strict=True))
+
+
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
+        ("README.md", f"---\na: &a [x]\n{BOMB}---\n", r"README\.md has an alias \(\*name\)"),
+        ("test.csv", "text\n" + "a film " * 10, r"data.* has 70 characters in row 0, and 60 are"),
         ("README.md", "---\na: !!python/name:os\n---\n", "'data' cannot be loaded: Constructor"),
         ("README.md", "---\na: [\n---\n", "cannot be loaded: ParserError"),
         ("data.py", "import datasets", "'data' cannot be loaded: .*scripts are no longer"),
         ("test.csv", ",".join(map(str, range(99))) + "\n" + "x," * 98, r"'11', … \(99 in all\)\]"),
     ],
 )
-def test_a_folder_of_data_is_refused_in_a_sentence(secret, file, text, said):
+def test_a_folder_of_data_is_refused_in_a_sentence(secret, file, text, said, monkeypatch):
+    monkeypatch.setattr(given, "LONGEST", 60)
     (secret / file).write_text(text)
     with pytest.raises(ValueError, match=said) as refused:
         lrp.load_texts(secret)

@@ -10,7 +10,7 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import bench, frame, layers, paper, price, spoken, zoo
+from experiments import bench, frame, layers, paper, price, saturation, spoken, zoo
 from experiments.attention import attention_matters
 from lrputils import stats
 from lrputils.book.layout import find_book
@@ -1166,6 +1166,14 @@ class TestSaturation:
         assert (lost["top word, unsure"] < 0.5).all()
         assert (lost["top word, sure"] < 1 / 3).all()
         assert (lost["top word, sure"] < lost["other words, sure"] - 0.1).all()
+
+    @pytest.mark.parametrize("run", frame.RUNS)
+    def test_more_exact_passes_for_confident_texts_buy_nothing(self, run):
+        bought = saturation.buy_exact(run)
+        gains = pd.DataFrame([saturation.move_passes(bought, passes) for passes in (1, 2, 3, 4, 6)])
+        assert (gains.low < 0).all()
+        assert (gains.value < 0.015).all()
+        assert (gains.chance > 0.01).all()
 
     def test_along_the_curves_no_estimate_is_ahead_of_attnlrp(self):
         """By Δ half-removal comes closer than one pass on sentences."""

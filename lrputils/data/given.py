@@ -48,6 +48,7 @@ PAIRS = (
     ("query", "passage"),
     ("text", "text_pair"),
 )
+LONGEST = 5_000_000  # characters of a text
 OWN = "own"  # in the place of a column of answers: what the model says itself
 _TAKES = (
     "a string, a list or an iterator of strings, of pairs or of records, an array or a Series of "
@@ -173,6 +174,11 @@ def read(
                 raise ValueError(
                     f"{name} has no text in row {number} of column {','.join(map(str, own))!r}: "
                     f"{text!r}. Remove such rows, or choose another " + about("text_column")
+                )
+            if (size := sum(map(len, sides(text)))) > LONGEST:
+                raise ValueError(
+                    f"{name} has {size:,} characters in row {number}, and {LONGEST:,} are read: "
+                    "cut the text"
                 )
             try:
                 " ".join(sides(text)).encode()

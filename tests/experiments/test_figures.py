@@ -55,6 +55,6 @@ def test_a_cell_has_the_value_and_the_colour_of_the_method_that_is_higher(table)
     assert colours[:2] == [attnlrp, cp]
     assert colours[5] == attnlrp
     assert not {attnlrp, cp} & {*colours[2:5]}
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["words", "sum"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["word embeddings", "sum"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["all", "no\n[CLS]", "own"]
     assert figure.values.value.loc["a model: raw", "word", "no [CLS]"] == -0.2
