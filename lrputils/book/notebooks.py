@@ -24,6 +24,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+_ROWS = re.compile(r"\s\((?:\{download\}`[^`]+`(?:[\s,]+(?:and )?)?)+\)")  # only to be downloaded
 # {role}`text`, or {role}`text <target>`
 _ROLE = re.compile(r"\{([\w:]+)\}`([^`<]+?)(?:\s*<[^`>]+>)?`")
 _PLAIN = {"cite": "[{}]", "eq": "({})", "numref": "[{}]", "prf:ref": "[{}]"}
@@ -88,6 +89,7 @@ def without_roles(notebook: NotebookNode) -> NotebookNode:
         return _PLAIN.get(kind, "{}").format(text)
 
     def without(text: str) -> str:
+        text = _ROWS.sub("", text)
         known = _ASIDE.sub(lambda aside: aside[0] if aside[1] in names else "", text)
         return _ROLE.sub(plain, known)
 

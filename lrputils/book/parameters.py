@@ -8,6 +8,7 @@ chapter's own and wins.
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -162,6 +163,14 @@ def load_parameters(
     return resolved
 
 
+def _speaks(folder: Path) -> bool:
+    """Whether the model in a folder says words."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    return any(
+        name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or ()
+    )
+
+
 def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any]) -> None:
     """Find the model, data, device and rows that a chapter is given; defaults are taken as good.
 
@@ -179,7 +188,13 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
         if "model" in given:
             from lrputils.data.files import find_model
 
-            find_model(given["model"])
+            _, folder, _ = find_model(given["model"])
+            asked = defaults | given
+            if "text" not in asked and asked.get("template", "") is None and _speaks(folder):
+                raise ValueError(
+                    f"model={given['model']!r} is a language model, and a classifier only by a "
+                    "template, as 'Review: {text} It was', and verbalizers, as ' bad, good'"
+                )
         if "device" in given:
             from lrputils.model.classifier import find_device
 

@@ -260,8 +260,8 @@ class Classifier:
         long = [label for label, own in zip(labels, ids, strict=True) if len(own) != 1]
         if long or len(set(map(tuple, ids))) < max(2, len(ids)):
             raise ValueError(
-                f"labels={labels!r}: two different tokens at least; {long or 'these'} are not. A "
-                "label often has a blank before it, as ' positive'"
+                f"verbalizers={labels!r}: two different tokens at least; {long or 'these'} are "
+                "not. A label often has a blank before it, as ' positive'"
             )
         config = copy.deepcopy(self.model.config)
         config.id2label = {number: label.strip() for number, label in enumerate(labels)}

@@ -222,8 +222,9 @@ def _worst(
             told = "" if name == REFERENCE else f" (r {own[answers.R]:.2f})"
             maps[label(name) + told] = own.scores
         caption = (
-            f"Text {text + 1}, id {exact.id[text]}: {label(verdict.method)} has r {least:.2f}; "
-            f"LOO's largest score is {largest[text]:.2g}, on the median text {largest.median():.2g}"
+            f"Id {exact.id[text]}, text {text + 1} of those drawn: {label(verdict.method)} has r "
+            f"{least:.2f}; LOO's largest score of a {run.units} is {largest[text]:.2g}, on the "
+            f"median text {largest.median():.2g}"
         )
         cut = int(exact.tokens[text]) if exact.cut[text] else None
         heatmaps[caption] = Heatmap.of(

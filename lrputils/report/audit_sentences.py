@@ -42,8 +42,11 @@ def of_verdict(verdict: Verdict) -> str:
     """Which map comes closest to LOO, on which side of the bound, and which of the two leads."""
     half = f"{TRACKS:.2f}, where a map explains half of LOO's variance"
     said = {"yes": f"It lies above {half}.", "no": f"It lies below {half}."}
-    open_ = f"Whether it lies above {half}, is open: {_about(verdict.texts, verdict.r.used)}."
     value, low, high = verdict.r[:3]
+    decided = verdict.r.used >= FEWEST and not low <= TRACKS <= high
+    undone = " (one more text against what the interval says could undo it)" if decided else ""
+    enough = _about(verdict.texts, verdict.r.used)
+    open_ = f"Whether it lies above {half}, is open{undone}: {enough}."
     interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""  # one text has none
     return (
         f"{_where(verdict)} comes closest to LOO: mean r {value:.2f}"
@@ -62,13 +65,15 @@ def _order(verdict: Verdict) -> str:
     gaps = verdict.table.loc["difference"]
     said = {1: f"{first} leads {second}", -1: f"{second} leads {first}"}
     sides = gaps["lead"].map(said | {0: f"neither {first} nor {second} leads"})
+    reasons = {why_no_lead(gap) for gap in gaps[gaps["lead"] == 0].itertuples()}
+    because = f": {'; or '.join(sorted(reasons))}" if reasons else ""
     if len(gaps) == 1:
-        return _capital(sides.iloc[0]) + "."
+        return _capital(sides.iloc[0]) + because + "."
     places = {name: map(_named, part.index) for name, part in sides.groupby(sides, sort=False)}
     if len(places) == 1:
-        return f"{_capital(sides.iloc[0])}, wherever relevance is read."
+        return f"{_capital(sides.iloc[0])}, wherever relevance is read{because}."
     parts = [f"{name} at the {', '.join(there)}" for name, there in places.items()]
-    return _capital("; ".join(parts)) + "."
+    return _capital("; ".join(parts)) + because + "."
 
 
 def _where(verdict: Verdict) -> str:
@@ -118,7 +123,8 @@ def why_no_lead(gap: Difference) -> str:
     if gap.low <= 0 <= gap.high:
         return "the interval holds zero"
     if gap.share_low <= 0.5 <= gap.share_high:
-        return f"only {max(gap.share, 1 - gap.share):.0%} of the texts agree"
+        share = max(gap.share, 1 - gap.share)
+        return f"{share:.0%} of {gap.used} texts agree, too few to be sure of most"
     return "one text more against it would put zero into the interval"
 
 

@@ -16,6 +16,7 @@ MISTAKES = [
     ("3 --out CHAPTERS", "is where the committed twins are; name another folder"),
     ("3 --out RUN -p model=FOLDER/none", "03_sst: model='FOLDER/none': there is no such file or"),
     ("3 --out RUN -p model=FOLDER", "03_sst: model='FOLDER' holds no config.json"),
+    ("3 --out RUN -p model=SPEAKS", "03_sst: model='SPEAKS' is a language model, and a classifier"),
     ("3 --out RUN -p model=ADAPTER", "03_sst: model='ADAPTER' holds a PEFT adapter: load it"),
     ("3 --out RUN -p model=some/bert", "'some/bert' is not a folder here, is not in the local"),
     ("3 --out RUN -p dataset=some/texts", "'some/texts' is not a folder here, is not in the local"),
@@ -54,6 +55,8 @@ def places(tmp_path, monkeypatch, no_hub):
     (tmp_path / "folder").mkdir()
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter/adapter_config.json").write_text("{}")
+    (tmp_path / "speaks").mkdir()
+    (tmp_path / "speaks/config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
     (tmp_path / "table.csv").write_text("film,stars\nDull,1\n")
     (tmp_path / "mine.yml").write_text("03_sst: {limit: 0}\n")
     monkeypatch.chdir(find_book().root)
@@ -61,6 +64,7 @@ def places(tmp_path, monkeypatch, no_hub):
         "FILE": str(tmp_path / "file"),
         "FOLDER": str(tmp_path / "folder"),
         "ADAPTER": str(tmp_path / "adapter"),
+        "SPEAKS": str(tmp_path / "speaks"),
         "TABLE": str(tmp_path / "table.csv"),
         "YAML": str(tmp_path / "mine.yml"),
         "CHAPTERS": "chapters",

@@ -112,7 +112,7 @@ def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys)
     assert main(["evaluate", *others, "--methods", "cp-lrp"]) == 1
     assert "with other verbalizers (" in capsys.readouterr().err
     assert main(["explain", "a film", "--template", "{text} is"]) == 1
-    assert "--template and --verbalizers come together" in capsys.readouterr().err
+    assert "template and verbalizers come together" in capsys.readouterr().err
 
 
 def test_a_longer_text_is_cut_inside_of_its_template():

@@ -132,7 +132,7 @@ def test_a_mean_that_few_texts_make_is_no_lead():
     table = pd.DataFrame({"a": values, "b": 0.0})
     found = lead(table)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
-    assert f", but only {0.5:.0%} of the texts agree; " in of_lead(found)
+    assert f", but {0.5:.0%} of 30 texts agree, too few to be sure of most; " in of_lead(found)
     small = pd.DataFrame({"a": np.linspace(0.03, 0.05, 30), "b": 0.0})
     found = lead(small)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
@@ -153,7 +153,7 @@ def test_the_rate_is_that_of_so_many_texts():
         (1, 40, "A leads"),
         (-1, 40, "B leads"),
         (0, 40, "neither leads, since the interval holds zero"),
-        (-0.09, 40, "neither leads, since only 50% of the texts agree"),
+        (-0.09, 40, "neither leads, since 50% of 40 texts agree, too few"),
         (0.11, 20, "neither leads, since one text more against it"),
         (1, 19, "too few"),
     ],
