@@ -100,7 +100,6 @@ def test_a_worker_is_lost_in_a_part(cluster, evaluate, alone, tmp_path, monkeypa
 def test_a_node_comes_and_another_goes(cluster, evaluate, alone, tmp_path):
     engine, second, kept = Ray(device="cpu", address=cluster.address), cluster.add_node(**ROOM), []
     cluster.wait_for_nodes()
-    assert engine.count() == 2
 
     class Watched(Here):
         def __call__(self, *given):
