@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,6 +153,8 @@ def _downloaded_mnist() -> Path:
     from torchvision.datasets import MNIST
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lrputils"
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(5)  # seconds that a mirror may be silent; torchvision sets no limit
     try:
         MNIST(cache, download=True)
     except (RuntimeError, OSError) as error:
@@ -159,4 +162,6 @@ def _downloaded_mnist() -> Path:
             "dataset='mnist' is not on this computer and could not be downloaded: connect to a "
             f"network, or {_WAY_OUT} ({error})"
         ) from error
+    finally:
+        socket.setdefaulttimeout(before)
     return cache

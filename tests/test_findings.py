@@ -139,11 +139,12 @@ class TestSpecifications:
 
     def test_the_halves_differ_by_model(self):
         shares = self.shown("tab-claims")
-        half, _, closed = dict.fromkeys(shares.index.get_level_values(0))
+        half, identity, closed = dict.fromkeys(shares.index.get_level_values(0))
         lead = shares["first higher, %"] - shares["second higher, %"]
         assert lead[half, MINI] < 0 < lead[half, FULL]
         assert shares["first higher, %"][half, FULL] > 90
         assert (lead[closed] < 0).all()
+        assert (shares.loc[identity, "second higher, %"] > 95).all()
 
     def test_mpnet_reaches_the_paper_s_attnlrp_and_not_its_cp_lrp(self):
         levels = self.shown("tab-paper").loc[FULL]
@@ -234,6 +235,8 @@ class TestLayers:
         printed = self.shown("fig-halves").loc["", "the paper"].value
         assert halves.high.filter(like="SST-2").max() < printed[f"{FULL}, SST-2"] / 2
         assert halves.low[f"{MINI}, SST-2"] > 0 > halves.high[f"{SIX}, SST-2"]
+        assert printed[f"{FULL}, IMDB"] < 0
+        assert self.shown("fig-halves").loc["", "own tokens, raw"].value.abs().max() < 0.05
 
     def test_on_reviews_only_minilm_s_r_moves(self):
         rows = frame.read_rows("reviews")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -187,12 +187,12 @@ def write_audit(
     headline = sentences.headline(found.verdict, ruled=ruled, sound=found.sound)
     spent = duration(forecast.seconds[REFERENCE])
     next_step = sentences.next_step(found.leads, spent, forecast.texts)
-    html = _page(classifier, texts, found, facts, forecast, [headline, next_step])
+    html = _page(classifier, texts, found, facts, forecast, headline, next_step)
     with disk_told(out), atomic_write(out / PAGE) as partial:
         partial.write_text(html, encoding="utf-8")
     if not quiet:
-        told = [sentences.of_verdict(found.verdict), *found.of_tools()] if found.sound else []
-        print(headline, *told, next_step, file=sys.stderr)
+        told = [sentences.of_verdict(found.verdict), *found.of_tools(), next_step]
+        print(headline, *(told if found.sound else ()), file=sys.stderr)
     return out / PAGE
 
 
@@ -271,7 +271,8 @@ def _page(
     found: Audit,
     facts: Mapping[str, Any],
     whole: Forecast,
-    first: Sequence[str],
+    headline: str,
+    next_step: str,
 ) -> str:
     """Return the page of an audit as HTML.
 
@@ -281,7 +282,8 @@ def _page(
         found: in the rows.
         facts: what `lrputils.runs.datasets.read` says of them.
         whole: the forecast of the whole file.
-        first: what the page says first, the answer and the next step.
+        headline: what the page says first.
+        next_step: what it says to do in any case.
     """
     run, verdict = found.run, found.verdict
     known = [name for name in run.names if name not in run.tools]
@@ -315,8 +317,8 @@ def _page(
         ruled=is_covered(classifier),
         found=found,
         verdict=verdict,
-        headline=first[0],
-        next_step=first[1],
+        headline=headline,
+        next_step=next_step,
         say=sentences,
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},
         whole=whole,

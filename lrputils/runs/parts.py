@@ -161,17 +161,21 @@ def measure_parts(
 
     Raises:
         ValueError: the folder holds a run of something else, or of more texts.
-        OSError: the folder cannot be written.
+        OSError: the folder cannot be written, or was moved away.
     """
-    agree(out, facts)
-    done = 0
+    signed, done = agree(out, facts), 0
     how: dict[str, Any] = {"total": count, "unit": " texts", "desc": "measured", "log": True}
     with bar(not quiet, **how) as shown:
         todo = _missing(out, facts, texts, names, size, first, shown.update)
         for part, rows, seconds in (engine or Here())(classifier, measure, todo):
             if not agree(out, facts):  # `run.json` is there before the first rows
+                if signed:
+                    raise OSError(
+                        f"{out} was moved or removed while it was written: give the command again"
+                    )
                 with disk_told(out):
                     write_json(out / RUN, facts)
+            signed = True
             for name in part.missing:
                 told = _label(facts, part.texts) | {"seconds": seconds / len(part.missing)}
                 keep(_path(out, part.number, name), rows[name], told, schema)

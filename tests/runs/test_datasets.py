@@ -330,6 +330,25 @@ class TestFolder:
         with pytest.raises(ValueError, match="with other max_length"):
             evaluate(classifier, TEXTS, tmp_path)
 
+    @pytest.mark.parametrize("how", ["moved", "removed"])
+    def test_that_goes_away_while_it_is_written(
+        self, classifier, whole, tmp_path, monkeypatch, how
+    ):
+        out = tmp_path / "out"
+
+        def goes(part):
+            if part.number == 2:
+                out.rename(tmp_path / "elsewhere")
+            if part.number == 2 and how == "removed":
+                shutil.rmtree(tmp_path / "elsewhere")
+
+        with monkeypatch.context() as patch:
+            before_each_part(patch, goes)
+            with pytest.raises(OSError, match="was moved or removed while it was written"):
+                evaluate(classifier, TEXTS, out)
+        if how == "moved":
+            assert same_rows(evaluate(classifier, TEXTS, tmp_path / "elsewhere"), whole)
+
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG])
     def test_on_a_full_disk(self, classifier, whole, tmp_path, monkeypatch, code):
         def full(part):
