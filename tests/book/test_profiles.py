@@ -15,6 +15,7 @@ from lrputils.book.layout import BookError, Execution, find_book
 from lrputils.book.parameters import load_parameters
 from lrputils.book.results_page import read_answer, read_tables
 from lrputils.runs import datasets
+from lrputils.study.variants import at_every_readout
 from tests import tiny
 from tests.book.test_own_run import assert_means, assert_sets
 
@@ -205,7 +206,8 @@ def _is_figure_2(notebook, clf, texts, given):
         gains = printed.r.loc[["front", "back", "single"]] - printed.r["attnlrp", 0]
         drawn = tables["fig-ablation"].value.xs("the paper", level=2).loc[shown]
         assert [*drawn] == pytest.approx([*gains])
-        asked = ["attnlrp", lrp.LayerSweep(["word", "sum"])]
+        asked = at_every_readout("attnlrp", model=clf.model)
+        asked.append(lrp.LayerSweep(["word", "sum"]))
         how = {"truncate": True, "progress": False, "chunk": CHUNKS[task]}
         rows = lrp.evaluate(clf, texts[task], asked, **how).rows
         assert_sets(tables, rows, NAME, shown)
