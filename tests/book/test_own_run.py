@@ -185,7 +185,7 @@ def assert_sets(tables, rows, name, texts="sentences"):
         drawn = tables[figures[measure]].value.sort_index()
         found = drawn.loc[texts, f"gain in {measure},\n{of}", name]
         # A percentage of a tiny model's Δ is as exact as that Δ, which all sets are divided by.
-        close = {"r": 1e-4, "Δ, %": 3e-4 * gain.abs().max()}[measure]
+        close = {"r": 1e-4, "Δ, %": 3e-4 * float(gain.abs().max())}[measure]
         assert [*found] == pytest.approx([*gain[family]], rel=5e-3, abs=close)
     return means.loc["sum"].r_content
 
