@@ -49,12 +49,17 @@ _RECORDED = {
     ("loo", "", 0): LOO,
     **{("budgeted-loo", name, 0): name for name in _BUDGETS},
 }
-# What the picture joins by a line, with the method whose colour it has; LRP is a mark of its own.
+# What the picture joins by a line, with the method whose colour it has.
 _LINES = {
     "Mask gradient, half-removal, nine-pass map": ("mask-gradient", [ONE, HALVES, BOTH]),
     "Mask gradient, budgeted LOO": ("budgeted-loo", [ONE, THREE, SIX, HALF, LOO]),
 }
-LRP = {ATTN_LRP: ("attnlrp", "^"), CP_LRP: ("cp-lrp", "v")}
+# Maps of three passes: method, mark, and how far beside three it stands.
+_BESIDE = {
+    CP_LRP: ("cp-lrp", "v", 0.92),
+    ATTN_LRP: ("attnlrp", "^", 1.1),
+    ATTENTION: ("attention-x-grad", "D", 1.22),
+}
 # Data → the panel; "reviews" are those that come with the package.
 PANELS = {"SST-2": "sentences", "IMDB": "reviews"}
 
@@ -172,7 +177,7 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
         if LOO in panel.index:
             end = panel.loc[LOO]
             axis.plot(end.passes, end.value, "s", color=COLORS["ink"], ms=4.5, label=LOO)
-        for shift, (name, (method, mark)) in zip((1.08, 0.93), LRP.items(), strict=True):
+        for name, (method, mark, shift) in _BESIDE.items():
             if name in panel.index:
                 row, colour = panel.loc[name], COLORS[METHODS[method].colour]
                 axis.vlines(3 * shift, row.low, row.high, color=colour, lw=2, alpha=0.5)

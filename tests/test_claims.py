@@ -25,6 +25,19 @@ def test_every_claim_has_its_row_once():
     assert sorted(numbers) == list(range(1, 99))
 
 
+def test_the_page_counts_its_claims():
+    sections = re.split(r"^## ", TEXT, flags=re.M)
+    rows = {part.split("\n")[0]: re.findall(r"^\| (\d[\d, ]*) \|", part, re.M) for part in sections}
+    counts = {title: sum(row.count(",") + 1 for row in some) for title, some in rows.items()}
+    said = re.search(
+        r"Of (\d+) claims.* (\d+) agree.* (\d+) depend.* (\d+) are contradicted, (\d+) cannot .* (\d+) were",
+        TEXT.replace("\n", " "),
+    )
+    order = "It depends", "Contradicted", "Cannot be told", "Not measured"
+    numbers = [len(OTHERS), *map(counts.get, order)]
+    assert [*map(int, said.groups())] == [sum(numbers), *numbers]
+
+
 def test_every_verdict_is_explained():
     assert {*re.findall(r"\*\*([a-z ]+)\*\*(?=.*\n:)", TEXT)} == VERDICTS
 

@@ -230,13 +230,24 @@ class TestLayers:
         last = curves[(curves.family == "single") & (curves.layer == 12)].delta
         plain = curves[(curves.family == "") & (curves.method == "attnlrp")].delta
         assert stats.estimate(last - plain, method="t").low > 0
-        halves = self.shown("fig-halves").loc["", "all tokens, sum to one"]
-        assert halves.low[f"{FULL}, SST-2"] < 0 < halves.high[f"{FULL}, SST-2"]
-        printed = self.shown("fig-halves").loc["", "the paper"].value
-        assert halves.high.filter(like="SST-2").max() < printed[f"{FULL}, SST-2"] / 2
-        assert halves.low[f"{MINI}, SST-2"] > 0 > halves.high[f"{SIX}, SST-2"]
-        assert printed[f"{FULL}, IMDB"] < 0
-        assert self.shown("fig-halves").loc["", "own tokens, raw"].value.abs().max() < 0.05
+        sets = layers.name_sets(frame.read_rows("sst")).query("readout == 'sum'")
+        how = {"of": "part", "column": "r_normalised"}
+        halves = compare(sets, "later", "earlier", "model", **how)
+        assert halves.low[FULL] < 0 < halves.high[FULL]
+        printed = {name: paper.ablations(name).r for name in ("SST-2", "IMDB")}
+        printed = {name: r["back", 7] - r["front", 6] for name, r in printed.items()}
+        assert halves.high.max() < printed["SST-2"] / 2
+        assert halves.low[MINI] > 0 > halves.high[SIX]
+        assert printed["IMDB"] < 0
+
+    def test_over_own_tokens_either_half_costs_agreement(self):
+        costs = self.shown("fig-halves").loc["own tokens, raw"]
+        assert len(costs) == 10
+        assert costs.high.max() < 0
+        for kind in ("sst", "reviews"):
+            rows = halves_of_layers(kind).query("readout == 'sum'")
+            gap = compare(rows, "later", "earlier", "model", of="part")
+            assert gap.value.abs().max() < 0.05
 
     def test_on_reviews_only_minilm_s_r_moves(self):
         rows = frame.read_rows("reviews")
@@ -453,6 +464,13 @@ class TestSentences:
         below = below.groupby(["method", "model"]).below.mean()
         assert below["attnlrp"].min() > 0.8
         assert below["loo"].max() < 0.5
+
+    def test_closed_keys_mend_the_sign_of_cls_in_mpnet_on_most_and_in_minilm_on_few(self):
+        shown = tables("03_sst")["tab-sst-below"].loc["sign not LOO's"]
+        mended = shown["AttnLRP"] - shown["keys closed"]
+        assert shown["AttnLRP"].min() > 0.5
+        assert mended[FULL] > shown["AttnLRP"][FULL] / 2
+        assert 0 < mended[MINI] < shown["AttnLRP"][MINI] / 4
 
 
 class TestReviews:

@@ -71,4 +71,4 @@ def test_the_picture_has_a_panel_per_model_and_data_set_at_each_text_price():
             [price.ONE, price.THREE, price.SIX, price.HALF, price.LOO]
         ].to_list()
     )
-    assert len({line.get_color() for line in drawn.axes[3].lines}) == 5
+    assert len({line.get_color() for line in drawn.axes[3].lines}) == 6
