@@ -15,6 +15,9 @@ from lrputils.data.texts import Texts, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.study.by_text import predicted
 
+# Which map a row has, in every recording of maps; "" where there is no choice.
+MAP = {"method": "", "options": "", "readout": "", "removal": "", "units": "token"}
+
 
 def in_batches(*facts: str) -> Callable[[Callable[..., Iterable[Mapping[str, Any]]]], Any]:
     """Turn what measures a batch into what measures texts and returns their rows as a table.

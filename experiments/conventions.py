@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiments.by_text import in_batches
+from experiments.by_text import MAP, in_batches
 from lrputils.attribution import attribute
 from lrputils.attribution.methods import lrp_at_blocks
 from lrputils.model.classifier import Classifier
@@ -35,6 +35,7 @@ from lrputils.removal.coalitions import REMOVALS
 from lrputils.removal.leave_one_out import leave_one_out, leave_two_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.study.agreement import refuse_unknown
+from lrputils.study.variants import Variant
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
 ATTENTION = {
@@ -52,13 +53,6 @@ _FURTHER = {
     ("canonised-lrp", ""): CANONISED_LRP,
     ("canonised-path", ""): ATTN_LRP.but(attention="path"),
     ("attention-gradient", ""): ATTN_LRP.but(attention="gradient"),
-}
-# No composite: another name for a method's options, in the registry's words.
-PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
-    "mask-gradient": ("mask-gradient", {}),
-    "half-removal": ("mask-gradient", {"groups": 2}),
-    "attention-x-grad": ("attention-x-grad", {}),
-    "ig": ("ig", {}),
 }
 # What else an implementation may do otherwise, for both methods.
 _OTHERWISE = (
@@ -103,42 +97,38 @@ def maps(
         inputs: of a batch of the texts.
         target: the predicted classes.
         removals: those of `leave_one_out` to measure, one map each.
-        methods: of `_composites`, `_FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
-            given. Composites named are also read at the blocks, see
+        methods: of `_composites` or `_FURTHER`, or of `lrp.METHODS` with options; the composites
+            and "mask-gradient" if not given. Composites named are also read at the blocks, see
             `lrputils.attribution.methods.lrp_at_blocks`.
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
-        `logit`, `method` (of `_composites`, "loo" or the registry; half-removal has its `groups`),
-        `rules`, `readout` and `removal` ("" where there is no choice), `scores` and `content`
-        (false at special tokens), both float32 or boolean arrays (tokens,).
+        `logit`; `method`, `options` (of a composite its other rules), `readout`, `removal` and
+        `units`; `scores` and `content` (false at special tokens), both float32 or boolean arrays
+        (tokens,).
 
     Raises:
         ValueError: an unknown removal or method.
     """
     known = _composites(classifier.architecture.layers) | _FURTHER
     refuse_unknown("removal", removals, list(REMOVALS))
-    refuse_unknown(
-        "method",
-        methods or (),
-        list(dict.fromkeys([*PLAIN, *(name for name, _ in known)])),
-    )
-    model, none = classifier.model, dict.fromkeys(("rules", "readout", "removal"), "")
+    model, composites = classifier.model, {name for name, _ in known}
+    plain = ["mask-gradient"] if methods is None else [m for m in methods if m not in composites]
     for removal in removals:
         scores = leave_one_out(model, inputs, target=target, removal=removal, progress=False)
-        yield {**none, "method": "loo", "removal": removal, "scores": scores}
-    for name in PLAIN:
-        if name in (methods or ["mask-gradient"]):
-            method, options = PLAIN[name]
-            scores = attribute(model, inputs, method, target=target, **options)
-            yield {**none, "method": method, **options, "scores": scores}
+        yield {**MAP, "method": "loo", "removal": removal, "scores": scores}
+    for variant in map(Variant.of, plain):
+        method, options = variant.columns
+        scores = attribute(model, inputs, variant.method, target=target, **variant.options)
+        yield {**MAP, "method": method, "options": options, "scores": scores}
     for (method, rules), composite in known.items():
         if method in methods if methods is not None else (method, rules) not in _FURTHER:
             found = lrp_everywhere(model, inputs, composite, target)
             if methods is not None:
                 found["blocks"] = lrp_at_blocks(model, inputs, composite, target=target)
             for place, scores in found.items():
-                yield {**none, "method": method, "rules": rules, "readout": place, "scores": scores}
+                which = {"method": method, "options": rules, "readout": place}
+                yield {**MAP, **which, "scores": scores}
 
 
 def lrp_everywhere(
@@ -178,10 +168,10 @@ def yardstick(
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
-        `logit`, `method` and `scores`, a float32 array over the text's tokens that are not special.
-        Methods are `BESIDE`, "loo", "shapley", its standard errors and its estimates from either
-        half of the orders, "shapley-exact"; and "interactions", I_ij of all pairs i < j, row by
-        row.
+        `logit`, the columns of `MAP`, and `scores`, a float32 array over the text's tokens that are
+        not special, as `content` says. Methods are `BESIDE`, "loo", "shapley", its standard errors
+        and its estimates from either half of the orders, "shapley-exact"; and "interactions", I_ij
+        of all pairs i < j, row by row.
     """
     model, how = classifier.model, {"target": target, "progress": False}
     sampled = shapley_values(model, inputs, permutations=permutations, **how)
@@ -204,9 +194,21 @@ def yardstick(
             kept = [row[np.triu_indices(len(row), 1)] for row in both]
         else:
             kept = [row[own] for row, own in zip(scores, words, strict=True)]
-        yield {"method": method, "scores": kept}
+        yield _own(method, kept)
     if exact:
-        yield {"method": EXACT, "scores": _enumerated(classifier, inputs, target)}
+        yield _own(EXACT, _enumerated(classifier, inputs, target))
+
+
+def _own(method: str, scores: list[np.ndarray | None]) -> dict[str, Any]:
+    """Columns of a map over the tokens that are not special."""
+    return {
+        **MAP,
+        "method": method,
+        "readout": "word" if method in ("attnlrp", "cp-lrp", "grad-x-input") else "",
+        "removal": "attention-mask" if method == "loo" else "",
+        "content": [None if map_ is None else np.ones(len(map_), bool) for map_ in scores],
+        "scores": scores,
+    }
 
 
 def _enumerated(classifier: Classifier, inputs: Inputs, target: Tensor) -> list[np.ndarray | None]:

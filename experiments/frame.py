@@ -1,7 +1,6 @@
 """Recorded runs as one long table: text × method × options → map; this run among them.
 
-A study is then a filter and a `groupby`. Files stay as they were recorded; what a kind of recording
-calls otherwise is renamed on reading. How maps compare is in `lrputils.study.agreement`.
+A study is then a filter and a `groupby`. How maps compare is in `lrputils.study.agreement`.
 
 This run is rows with the same columns, because the same call made them. Where its model or its
 texts are the reader's it stands first, under the model's name; else last, as `THIS_RUN`.
@@ -18,10 +17,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from experiments.by_text import MAP
 from lrputils.removal.mask_gradient import BOTH, added
 from lrputils.runs.datasets import read
 from lrputils.runs.folders import RUN
 from lrputils.runs.results import load
+from lrputils.study.variants import spelled
 
 # Run → the names of its model, with layers × width, and of its data.
 RUNS = {
@@ -34,13 +35,8 @@ RUNS = {
 MINILM, MPNET6, MPNET = dict.fromkeys(model for model, _ in RUNS.values())
 # The two classifiers of SST-2 and of IMDB that the book's findings are about.
 MAIN = [run for run in RUNS if run != "mpnet6-sst2"]
-# Columns of maps that have a choice; absent is "".
-CHOICES = ["rules", "readout", "removal", "form"]
-SUM = "exact-block + open"  # what `add_sums` adds
 THIS_RUN = "this run"  # of the book's own model and texts
-MAPS = ("maps", "canon", "controls", "remedy", "yardstick", "gradients", "ig")
-_GROUPS = {"one-pass": 1, "first-order": 1, "halves": 2, "quarters": 4, "eighths": 8}
-_MASK = "attention-mask"
+MAPS = ("maps", "canon", "controls", "remedy", "yardstick", "gradients")
 
 
 def read_rows(
@@ -70,7 +66,7 @@ def read_rows(
 def recorded_loo(run: str, kind: str = "maps") -> pd.Series:
     """Leave-one-out by the attention mask, (tokens,), of a run of a kind of maps, by the text."""
     rows = load(kind, run).rows
-    exact = rows[(rows.method == "loo") & (rows.removal == _MASK)]
+    exact = rows[(rows.method == "loo") & (rows.removal == "attention-mask")]
     return exact.set_index(exact.id.astype(str)).scores
 
 
@@ -129,10 +125,10 @@ def read_maps(
 
     Returns:
         `model`, `data`, `id`; `method`, a name of `lrp.METHODS`, of a control (chapter 3) or "loo";
-        `rules` beside those for attention, "" for the method's own; `readout`; `removal`, of LOO;
-        `form` and `groups` of the mask gradient (0 for other methods); `target`, `label`, `logit`;
-        `tokens`, how many; `content`, (tokens,), false at special tokens; `scores`, (tokens,);
-        `passes` and `seconds` where they were recorded. An absent choice is "".
+        its `options`, of LRP the rules beside those for attention; `readout`; `removal`, of LOO;
+        `units`; `target`, `label`, `logit`; `content`, (tokens,), false at special tokens;
+        `scores`, (tokens,); `passes` and `seconds` where they were recorded. An absent choice is
+        "".
 
     Raises:
         FileNotFoundError: no run of a kind is recorded.
@@ -140,11 +136,13 @@ def read_maps(
     """
     if strays := sorted({*kinds} - {*MAPS}) or ["nothing"] * (not kinds):
         raise ValueError(f"{strays} hold no maps; choose from {[*MAPS]}")
-    rows = pd.concat([_as_maps(read_rows(k, runs, folder)) for k in kinds], ignore_index=True)
-    keys = ["model", "data", "id", "method", *CHOICES, "groups"]
-    first = ["model", "data", "id", "method", *CHOICES, "groups", "target", "label", "logit"]
-    rows = rows.drop_duplicates(keys, ignore_index=True)
-    return rows.reindex(columns=[*first, *rows.columns.drop(first, errors="ignore")])
+    rows = pd.concat([read_rows(kind, runs, folder) for kind in kinds], ignore_index=True)
+    return rows.drop_duplicates(["model", "data", "id", *MAP], ignore_index=True)
+
+
+def named(maps: pd.DataFrame) -> pd.DataFrame:
+    """Return maps with `method` as `lrp.evaluate` calls it: "mask-gradient groups=2"."""
+    return maps.assign(method=(maps.method + " " + maps.options).str.strip())
 
 
 def add_sums(maps: pd.DataFrame, groups: int = 2) -> pd.DataFrame:
@@ -155,20 +153,21 @@ def add_sums(maps: pd.DataFrame, groups: int = 2) -> pd.DataFrame:
         groups: of half-removal.
 
     Returns:
-        `maps` and, for each text that has both, a row of method "mask-gradient" and these `groups`
-        whose `form` is `SUM`; its `passes` are those of both.
+        `maps` and, for each text that has both, a row of the method with these options; its
+        `passes` are those of both.
     """
     text = ["model", "data", "id"]
-    estimates = maps[(maps.method == "mask-gradient") & (maps.form == "exact-block")]
-    whole = estimates[estimates.groups == 1].set_index(text).scores
-    parts = estimates[estimates.groups == groups].set_index(text)
+    estimates = maps[maps.method == "mask-gradient"]
+    whole = estimates[estimates.options == ""].set_index(text).scores
+    parts = estimates[estimates.options == spelled({"groups": groups})].set_index(text)
     parts = parts.loc[parts.index.intersection(whole.index, sort=False)].reset_index()
     scores = []
     for row in parts.itertuples():
         one, part = whole[row.model, row.data, row.id], row.scores
         pair = [torch.tensor(np.asarray(some))[None] for some in (one, part, row.content)]
         scores.append(added(*pair, groups)[0].numpy())
-    sums = parts.assign(form=SUM, scores=scores, passes=parts.passes + BOTH)
+    options = spelled({"groups": groups, "with_open": True})
+    sums = parts.assign(options=options, scores=scores, passes=parts.passes + BOTH)
     return pd.concat([maps, sums], ignore_index=True)
 
 
@@ -180,28 +179,3 @@ def _as_option(option: tuple[str, Any]) -> str:
     name, value = option
     told = ",".join(value) if isinstance(value, list | tuple) else "" if value is True else value
     return f"--{name} {told}".rstrip()
-
-
-def _as_maps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Give rows of one kind the columns of all kinds."""
-    rows = rows.copy()
-    if "setting" in rows:  # kind "remedy": the mask gradient's options under one name
-        exact = rows.setting == "loo"
-        rows["method"] = rows.setting.where(exact, "mask-gradient")
-        rows["groups"] = rows.setting.map(_GROUPS).fillna(0)
-        usual = rows.setting.isin(["one-pass", "halves", "quarters", "eighths"])
-        rows["form"] = rows.setting.mask(exact, "").mask(usual, "exact-block")
-        rows = rows.drop(columns="setting")
-    for choice in CHOICES:
-        rows[choice] = rows[choice].fillna("") if choice in rows else ""
-    open_gate = (rows.method == "mask-gradient") & (rows.form == "")
-    rows.loc[open_gate, "form"] = "exact-block"
-    groups = rows.groups.fillna(open_gate) if "groups" in rows else open_gate
-    rows["groups"] = groups.astype(int)
-    if "content" not in rows:  # kind "yardstick" has the words alone
-        rows["content"] = [[True] * len(scores) for scores in rows.scores]
-    rows["tokens"] = rows.content.map(len)
-    unnamed = (rows.method == "loo") & (rows.removal == "")
-    rows.loc[unnamed, "removal"] = _MASK
-    rows.loc[rows.method == "mask-gradient", "readout"] = ""
-    return rows

@@ -19,6 +19,7 @@ from lrputils.removal.budgeted import plan
 from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure
 from lrputils.stats import Array
 from lrputils.study.agreement import WORDS, agreement, over_texts
+from lrputils.study.variants import spelled
 
 CP_LRP, ATTN_LRP, ATTENTION = "CP-LRP", "AttnLRP", "Attention × gradient"
 ONE, HALVES, BOTH = "Mask gradient", "Half-removal", "Nine-pass map"
@@ -38,17 +39,9 @@ WAYS = {
     HALF: ("budgeted-loo", {"budget": 0.5}),
 }
 _BUDGETS = {name: options["budget"] for name, (_, options) in WAYS.items() if "budget" in options}
-# Method, form and groups of a recorded map → its name.
-_RECORDED = {
-    ("cp-lrp", "", 0): CP_LRP,
-    ("attnlrp", "", 0): ATTN_LRP,
-    ("attention-x-grad", "", 0): ATTENTION,
-    ("mask-gradient", "exact-block", 1): ONE,
-    ("mask-gradient", "exact-block", 2): HALVES,
-    ("mask-gradient", frame.SUM, 2): BOTH,
-    ("loo", "", 0): LOO,
-    **{("budgeted-loo", name, 0): name for name in _BUDGETS},
-}
+# Method and options of a recorded map → its name.
+_RECORDED = {(method, spelled(options)): name for name, (method, options) in WAYS.items()}
+_RECORDED["loo", ""] = LOO
 # What the picture joins by a line, with the method whose colour it has.
 _LINES = {
     "Mask gradient, half-removal, nine-pass map": ("mask-gradient", [ONE, HALVES, BOTH]),
@@ -71,14 +64,13 @@ def read_maps(runs: Sequence[str] = frame.MAIN) -> pd.DataFrame:
         rows of `experiments.frame.read_maps`, LRP at every read-out, leave-one-out by the attention
         mask; `map` is the name of an estimate, None for other methods.
     """
-    maps = frame.read_maps("maps", "remedy", "gradients", runs=runs).query("rules == ''")
+    maps = frame.read_maps("maps", "remedy", "gradients", runs=runs)
     maps = maps[maps.removal.isin(["", "attention-mask"])]
-    maps = pd.concat([maps, _prompted()], ignore_index=True)
+    maps = pd.concat([maps, spoken.read_prompted().assign(passes=0)], ignore_index=True)
     for groups in (2, 4, 8):
         maps = frame.add_sums(maps, groups)
     maps = pd.concat([maps, _budgeted(maps)], ignore_index=True)
-    kinds = zip(maps.method, maps.form, maps.groups, strict=True)
-    return maps.assign(map=[_RECORDED.get(kind) for kind in kinds])
+    return maps.assign(map=_names(maps))
 
 
 def compare_with_loo(maps: pd.DataFrame) -> pd.DataFrame:
@@ -135,15 +127,12 @@ def read_curves() -> pd.DataFrame:
         those on which all estimates were recorded.
     """
     ours, reviews = (frame.read_rows(kind) for kind in ("estimates", "reviews"))
-    variants = {"one-pass": ONE, "halves": HALVES, "sum": BOTH}
-    methods = {"loo": LOO, "attention-x-grad": ATTENTION, "attnlrp": ATTN_LRP, "mask-gradient": ONE}
-    ours["map"] = ours.variant.map(variants).fillna(ours.method.map(methods))
     theirs = frame.read_rows("sst").query("method == 'attnlrp'")
     theirs = theirs.merge(ours[TEXT].drop_duplicates())
     theirs = pd.concat([theirs, reviews]).query("family == '' and readout == 'word'")
-    theirs["map"] = theirs.method.map(methods)
-    theirs = theirs.dropna(subset="map")
-    return pd.concat([theirs, ours], ignore_index=True)[[*TEXT, "map", "delta"]]
+    curves = pd.concat([theirs.query("method != 'cp-lrp'").assign(options=""), ours])
+    curves = curves.assign(map=_names(curves)).dropna(subset="map")
+    return curves.reset_index(drop=True)[[*TEXT, "map", "delta"]]
 
 
 def levels(r: pd.DataFrame) -> pd.DataFrame:
@@ -199,36 +188,24 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
     return figure
 
 
-def _prompted() -> pd.DataFrame:
-    """Language models' maps with the columns of classifiers'."""
-    rows = spoken.read_prompted()
-    halves = rows.method == "halves"
-    estimate = halves | (rows.method == "mask-gradient")
-    return rows.assign(
-        method=rows.method.mask(halves, "mask-gradient"),
-        form=np.where(estimate, "exact-block", ""),
-        readout=np.where(rows.method.isin(["attnlrp", "cp-lrp"]), "word", ""),
-        groups=estimate.astype(int) + halves,
-        rules="",
-        passes=0,
-    )
+def _names(maps: pd.DataFrame) -> list[str | None]:
+    return [_RECORDED.get(way) for way in zip(maps.method, maps.options, strict=True)]
 
 
 def _budgeted(maps: pd.DataFrame) -> pd.DataFrame:
     """Exact passes by `plan` for each budget, where the estimate that it takes was recorded."""
     exact = maps[maps.method == "loo"]
-    estimates = maps[maps.method == "mask-gradient"].set_index([*TEXT, "form", "groups"])
+    estimates = maps[maps.method == "mask-gradient"].set_index([*TEXT, "options"])
     estimates = estimates.scores.to_dict()
     rows = []
     for row, (name, budget) in product(exact.to_dict("records"), _BUDGETS.items()):
         loo, own = np.array(row["scores"]), np.array(row["content"])
         options, affordable = plan(len(loo), budget)
-        kind = (frame.SUM, options["groups"]) if options else ("exact-block", 1)
-        key = (*map(row.get, TEXT), *kind)
+        key = (*map(row.get, TEXT), spelled(options))
         if key in estimates:
             scores = np.array(estimates[key])
             order = np.lexsort((-abs(scores), ~own))[:affordable]  # special tokens last
             scores[order] = loo[order]
-            told = {"method": "budgeted-loo", "form": name, "removal": "", "scores": scores}
-            rows.append({**row, **told})
+            which = {"method": "budgeted-loo", "options": spelled(WAYS[name][1]), "removal": ""}
+            rows.append({**row, **which, "scores": scores})
     return pd.DataFrame(rows)

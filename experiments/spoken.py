@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from experiments import frame
 from lrputils import stats
 from lrputils.attribution import METHODS
 from lrputils.runs.results import load
@@ -19,10 +20,10 @@ UNITS = {
     "reviews": ["imdb"],
     "words": ["words"],
 }
-HALVES = "Half-removal"
+HALVES, IN_TWO = "Half-removal", "mask-gradient groups=2"
 USUAL, CURVES = "own tokens, difference of labels", "Δ, in logits"
 ONLY_FIRST = "LOO's first unit only"
-_NAMES = {"loo": "LOO", "deleted": "LOO by deletion", "halves": HALVES}
+_NAMES = {"loo": "LOO", "deleted": "LOO by deletion", IN_TWO: HALVES}
 _NAMES |= {"surrogate": "surrogate of 64 passes"}
 _NAMES |= {name: METHODS[name].label for name in ("attnlrp", "cp-lrp", "mask-gradient")}
 _LONGEST = 40  # tokens of an answer; one that has more is read back as others than were said
@@ -78,13 +79,13 @@ def compare_choices(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], p
     """Compare pairs of maps of the prompted models, over own tokens and with one choice changed.
 
     Args:
-        pairs: of methods, the first less the second.
+        pairs: of methods as of `experiments.frame.named`, the first less the second.
 
     Returns:
         pair → a row a model and choice, as of `lrputils.study.agreement.compare`: the mean
         difference of r with leave-one-out, or of Δ. A choice without the pair is left out.
     """
-    maps = read_prompted()
+    maps = frame.named(read_prompted())
     own = agreement(maps, [WORDS])
     exact = read_prompted("-delete").query("method == 'loo'").assign(removal="attention-mask")
     by_deletion = pd.concat([exact, maps[maps.method.isin(["attnlrp", "cp-lrp", "mask-gradient"])]])
@@ -118,7 +119,7 @@ def read_answers(unit: str) -> pd.DataFrame:
     rows = pd.concat(parts, ignore_index=True)
     rows = rows[(rows.length <= _LONGEST) & (rows.own.map(np.sum) > 2) & (rows.passes != 32)]
     by_deletion = rows.removal == "delete"
-    rows["map"] = rows.method.mask(by_deletion, "deleted").map(_NAMES)
+    rows["map"] = frame.named(rows).method.mask(by_deletion, "deleted").map(_NAMES)
     return rows.dropna(subset="map")
 
 

@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.mistakes import about
-from lrputils.progress import spell_out
+from lrputils.progress import say, spell_out
 from lrputils.runs.folders import writable
 from lrputils.runs.options import FIELDS, Names, Words, application, call
 from lrputils.runs.settings import Chosen, Drawn, Explained, Settings
@@ -33,6 +33,9 @@ _PLAIN = (
     "lrputils: the text is read as it stands, without the model's chat template. A chat is JSON, "
     """'[{"role": "user", "content": "…"}]'; --template makes the model a classifier"""
 )
+_LOADING = "loading {} …"
+_OWN = "the book's own model"
+_NOTHING = "there is no text: give one in quotation marks, or - to read it from standard input"
 _NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
 
 
@@ -79,19 +82,24 @@ def explain(
         dry_run: say what it will take, and explain nothing
         out: write this file, .html, .svg or .png, instead
     """
-    if sys.stderr.isatty():
-        print("loading the model …", file=sys.stderr)
+    text = sys.stdin.read() if text == "-" else text
+    if not text.strip():
+        raise ValueError(_NOTHING)
+    say(_LOADING.format(model or _OWN))
     from lrputils.attribution import METHODS
     from lrputils.data.given import as_chat
     from lrputils.model.classifier import load_classifier
+    from lrputils.model.units import check_units
+    from lrputils.report.explain import NARROWED
     from lrputils.report.explain import explain as explain_text
     from lrputils.report.heatmap import check_place
 
     for text_of in methods:  # a wrong one is refused before a model is loaded
         METHODS.setting(text_of)
+    if units != NARROWED:
+        check_units(units)
     if out:
         check_place(out)
-    text = sys.stdin.read() if text == "-" else text
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
         text = os.fsencode(text).decode()
     classifier = load_classifier(model, device=device, template=template, verbalizers=verbalizers)
@@ -239,13 +247,14 @@ def audit(
         out: where all goes
         quiet: no progress
     """
+    if out is None and not dry_run:
+        raise ValueError(_NOWHERE)
+    say(_LOADING.format(chosen.model or _OWN), quiet)
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
     from lrputils.report.audit_answers import FEWEST
     from lrputils.report.audit_plan import expected, settings
 
-    if out is None and not dry_run:
-        raise ValueError(_NOWHERE)
     asked = settings(**vars(explained or Explained()), curves=curves)
     classifier, texts = chosen.load()
     if dry_run or not (quiet or (out / "run.json").is_file()):
@@ -294,34 +303,24 @@ def evaluate(
     Args:
         engine: who measures: this process, or workers of ray
         address: of ray's cluster, auto or ray://…; without one it is started here
-        dry_run: say what it will take, and write nothing
+        dry_run: say what is missing will take, and write nothing
         out: where the rows go
         quiet: no progress
     """
-    from lrputils.runs.cluster import Ray
-    from lrputils.runs.datasets import evaluate_dataset
-    from lrputils.study.cost import forecast
-
-    settings = settings or Settings()
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
     if address and engine != "ray":
         raise ValueError(about("address", address) + " is of a cluster: add --engine ray")
+    say(_LOADING.format(chosen.model or _OWN), quiet)
+    from lrputils.runs.cluster import Ray
+    from lrputils.runs.datasets import evaluate_dataset, forecast_dataset
+
     cluster = Ray(chosen.model, chosen.device, address) if engine == "ray" else None
     classifier, texts = chosen.load()
+    how = {"parameters": chosen.of_texts, "engine": cluster}
     if dry_run:
-        asked = settings.asked(classifier)
-        return forecast(classifier, texts, **asked, part_size=settings.part_size)
-    return evaluate_dataset(
-        classifier,
-        texts,
-        out,
-        settings,
-        command=command,
-        parameters=chosen.of_texts,
-        engine=cluster,
-        quiet=quiet,
-    )
+        return forecast_dataset(classifier, texts, out, settings, **how)
+    return evaluate_dataset(classifier, texts, out, settings, command=command, quiet=quiet, **how)
 
 
 def check(*, model: str | None = None, device: str = "auto") -> Any:
@@ -334,6 +333,7 @@ def check(*, model: str | None = None, device: str = "auto") -> Any:
         model: a folder, a name on the hub, or nothing for the package's own
         device: auto, cpu, cuda, …
     """
+    say(_LOADING.format(model or _OWN))
     from lrputils.model.classifier import load_classifier
     from lrputils.propagation.conservation import check as proved
 

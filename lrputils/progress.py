@@ -35,6 +35,12 @@ def bar(progress: bool, *, log: bool = False, **options: Any) -> tqdm:
     return tqdm(**options)
 
 
+def say(text: str, quiet: bool = False) -> None:
+    """Say on a terminal, at once, what takes seconds from here on; elsewhere nothing."""
+    if sys.stderr.isatty() and not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
 def spell_out() -> None:
     """Let no letter that a terminal lacks end the work: it is written as its number."""
     for stream in (sys.stdout, sys.stderr):

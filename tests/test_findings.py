@@ -60,7 +60,7 @@ class TestSpecifications:
     def r():
         """Of AttnLRP and CP-LRP with LOO, under every specification."""
         maps = frame.read_maps("maps", runs=["minilm-sst2", "mpnet-sst2"])
-        maps = maps[(maps.rules == "") & maps.method.isin(["loo", "attnlrp", "cp-lrp"])]
+        maps = maps[(maps.options == "") & maps.method.isin(["loo", "attnlrp", "cp-lrp"])]
         return agreement(maps, COUNTED, [RAW, SUM_TO_ONE], [*COEFFICIENTS])
 
     def leads(self):
@@ -355,7 +355,7 @@ class TestBackward:
 
     def test_thirds_costs_more_where_special_tokens_count(self):
         maps = frame.read_maps("canon", "maps", runs=["minilm-sst2", "mpnet-sst2"])
-        maps = maps[(maps.rules == "") & maps.removal.isin(["", "attention-mask"])]
+        maps = maps[(maps.options == "") & maps.removal.isin(["", "attention-mask"])]
         rows = agreement(maps[maps.readout.isin(["", "sum"])], [EVERY])
         special = compare(rows, "canonised-lrp", "attnlrp", "model")
         assert (special.high < 0).all()
@@ -458,7 +458,7 @@ class TestSentences:
 
     def test_attnlrp_scores_cls_below_zero_where_loo_mostly_does_not(self):
         maps = frame.read_maps("maps", runs=["minilm-sst2", "mpnet-sst2"])
-        maps = maps[(maps.rules == "") & maps.readout.isin(["", "sum"])]
+        maps = maps[(maps.options == "") & maps.readout.isin(["", "sum"])]
         maps = maps[maps.removal.isin(["", "attention-mask"])]
         below = maps.assign(below=[scores[0] < 0 for scores in maps.scores])
         below = below.groupby(["method", "model"]).below.mean()
@@ -880,7 +880,7 @@ class TestLanguageModels:
     def wide(rows, counted=WORDS, column="r"):
         """Each sentence's r with LOO, by model and method."""
         r = agreement(rows, counted=(counted,)) if column == "r" else rows
-        wide = r.pivot(index=["model", "id"], columns="method", values=column)
+        wide = frame.named(r).pivot(index=["model", "id"], columns="method", values=column)
         return wide.astype(float)
 
     @staticmethod
@@ -1002,17 +1002,16 @@ class TestAudit:
 
     def test_at_three_passes_the_mask_gradient_leads_lrp_and_two_groups_pass_the_bound(self):
         maps = frame.read_maps("maps", "remedy", runs=["mpnet-sst2"])
-        maps = maps[maps.readout.isin(["", "word"]) & (maps.rules == "")]
-        maps = maps[maps.removal.isin(["", "attention-mask"])]
-        maps["method"] = maps.method.mask(maps.groups == 2, "halves")
-        own = maps[(maps.groups < 3) & maps.form.isin(["", "exact-block"])]
-        own = own[own.method.isin(["loo", "attnlrp", "cp-lrp", "mask-gradient", "halves"])]
+        maps = frame.named(maps[maps.removal.isin(["", "attention-mask"])])
+        maps = maps[maps.readout.isin(["", "word"])]
+        names = ["loo", "attnlrp", "cp-lrp", "mask-gradient", spoken.IN_TWO]
+        own = maps[maps.method.isin(names)]
         r = agreement(own, counted=[WORDS]).pivot(index="id", columns="method", values="r")
         r = r.dropna().astype(float)
         for lrp_map in ("attnlrp", "cp-lrp"):
             assert stats.leads(r["mask-gradient"] - r[lrp_map]) == 1
         assert stats.estimate(r["mask-gradient"]).low < answers.TRACKS
-        assert stats.estimate(r["halves"]).low > answers.TRACKS
+        assert stats.estimate(r[spoken.IN_TWO]).low > answers.TRACKS
         drawn = self.shown("fig-audit-methods").value.droplevel([0, 1])
         assert drawn.filter(like="(3)").idxmax() == "Mask gradient (3)"
         assert drawn.filter(like="(6)").idxmax() == "Budgeted LOO, 6 passes (6)"

@@ -163,17 +163,12 @@ def _masked(
     return pd.concat(parts)
 
 
-_VARIANTS = {
-    ("ig", "pad"): {"baseline": "pad"},
-    ("ig", "zero"): {"baseline": "zero"},
-    ("ig", "mask"): {"baseline": "mask"},
-    ("rollout", "paper"): {"variant": "paper"},
-    ("rollout", "abnar"): {"variant": "abnar"},
-    ("attention-x-grad", ""): {},
-    ("mask-gradient", "one-pass"): {},
-    ("mask-gradient", "halves"): {"groups": 2},
-    ("mask-gradient", "sum"): {"groups": 2, "with_open": True},
-}
+_HALVES = ("mask-gradient:groups=2", "mask-gradient:groups=2:with_open=True")
+_OTHERWISE = (
+    *("ig:baseline=pad", "ig:baseline=zero", "ig:baseline=mask"),
+    *("rollout:variant=paper", "rollout:variant=abnar"),
+    *("attention-x-grad", "mask-gradient", *_HALVES),
+)
 
 
 def baselines(
@@ -181,30 +176,29 @@ def baselines(
     texts: Texts,
     *,
     chunk: int = 1,
-    variants: Sequence[tuple[str, str]] = tuple(_VARIANTS),
+    methods: Sequence[str] = _OTHERWISE,
     run: str | None = None,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
-    """Return a row a text and variant, the predicted class explained; longer texts are cut.
+    """Return a row a text and method, the predicted class explained; longer texts are cut.
 
     Args:
         chunk: tokens that go at once along the curves.
-        variants: keys of `_VARIANTS`.
+        methods: names of `lrp.METHODS` with options.
         run: of `results/maps`, whose leave-one-out is taken; None: it is measured.
         batch_size: texts a batch.
         max_length: in tokens.
 
     Returns:
-        `id`, `tokens`, `method`, `variant`; `r`, `r_content`, `r_normalised`, `flipped`, `lerf`,
+        `id`, `tokens`, `method`, `options`; `r`, `r_content`, `r_normalised`, `flipped`, `lerf`,
         `morf` and `delta`.
     """
-    asked = [Variant("/".join(key), key[0], _VARIANTS[*key]) for key in variants]
     reference = None if run is None else [*recorded_loo(run)[[*texts.ids]].map(np.copy)]
     how = {"chunk": chunk, "reference": reference}
-    rows = _evaluated(classifier, texts, asked, batch_size, max_length, **how).rows
-    method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
-    return rows.assign(method=method, variant=variant).drop(
+    rows = _evaluated(classifier, texts, methods, batch_size, max_length, **how).rows
+    named = rows.method.str.partition(" ")
+    return rows.assign(method=named[0], options=named[2]).drop(
         columns=[
             *("position", "readout", "family", "layer", "target", "label", "logit"),
             *(*_POINTS, *_MAPS),
@@ -219,25 +213,27 @@ def deltas(
     target: Tensor,
     *,
     chunk: int = 1,
-    variants: Sequence[tuple[str, str]] = (("mask-gradient", "halves"), ("mask-gradient", "sum")),
+    methods: Sequence[str] = _HALVES,
 ) -> Iterator[dict[str, Any]]:
     """Yield the columns of a batch's `baselines` from the curves alone: leave-one-out, which long
     texts make dear, is not measured.
 
     Args:
         chunk: tokens that go at once along the curves.
-        variants: keys of `_VARIANTS`.
+        methods: names of `lrp.METHODS` with options.
 
     Returns:
-        `method`, `variant`; `lerf`, `morf` and `delta`.
+        `method`, `options`; `lerf`, `morf` and `delta`.
     """
+    variants = [*map(Variant.of, methods)]
     maps = [
-        attribute(classifier.model, inputs, method, target=target, **_VARIANTS[method, variant])
-        for method, variant in variants
+        attribute(classifier.model, inputs, variant.method, target=target, **variant.options)
+        for variant in variants
     ]
     how: dict[str, Any] = {"target": target, "chunk": chunk}
     curves = perturbation_curves(classifier, inputs, torch.stack(maps), **how)
     means = (curve_mean(each).double().cpu() for each in curves)
-    for (method, variant), most, least in zip(variants, *means, strict=True):
+    for variant, most, least in zip(variants, *means, strict=True):
+        method, options = variant.columns
         columns = {"lerf": least, "morf": most, "delta": least - most}
-        yield {"method": method, "variant": variant, **columns}
+        yield {"method": method, "options": options, **columns}

@@ -12,37 +12,40 @@ import torch
 from sklearn.linear_model import Lasso
 from torch import Tensor
 
-from experiments.by_text import in_batches, in_order
+from experiments.by_text import MAP, in_batches, in_order
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.propagation.composites import ATTN_LRP, Composite
+from lrputils.propagation.composites import ATTN_LRP
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
+from lrputils.study.variants import Variant
 
 TEMPLATE = "Review: {text}\nSentiment (positive or negative):"
 LABELS = " negative", " positive"
 # f: the difference of the two labels' logits, the predicted label's logit, and its
 # log-probability among all tokens that could follow.
 OUTPUTS = "difference", "logit", "log-probability"
-# A map's name → method and its options; a name has the number of its groups where it has some.
-MAPS: dict[str, tuple[str | Composite, dict[str, Any]]] = {
-    "mask-gradient": ("mask-gradient", {}),
-    "halves": ("mask-gradient", {"groups": 2}),
-    "eighths": ("mask-gradient", {"groups": 8}),
-    # The text's own words a little closed, all at once: in the middle of a removal's way.
-    "lowered": ("mask-gradient", {"groups": 1, "gate": 0.85}),
-    "attention-x-grad": ("attention-x-grad", {}),
-    "attnlrp": ("attnlrp", {}),
-    "cp-lrp": ("cp-lrp", {}),
-    "key-closed": (ATTN_LRP.but(attention="key-closed"), {}),
-    "half-value": (ATTN_LRP.but(attention="half-value"), {}),
-    "canonised-lrp": ("canonised-lrp", {}),
-    "grad-x-input": ("grad-x-input", {}),
-    "ig": ("ig", {"baseline": "zero"}),
-}
+# Names of `lrp.METHODS` with options, and two composites. With `gate` the text's own words are a
+# little closed, all at once: in the middle of a removal's way.
+METHODS = (
+    "mask-gradient",
+    "mask-gradient:groups=2",
+    "mask-gradient:groups=8",
+    "mask-gradient:groups=1:gate=0.85",
+    "attention-x-grad",
+    "attnlrp",
+    "cp-lrp",
+    "key-closed",
+    "half-value",
+    "canonised-lrp",
+    "grad-x-input",
+    "ig:baseline=zero",
+)
+_CLOSED = ("key-closed", "half-value")
+_LRP = (*_CLOSED, "attnlrp", "cp-lrp", "canonised-lrp", "grad-x-input")  # have a read-out
 
 
 def prompted(
@@ -53,7 +56,7 @@ def prompted(
     labels: Sequence[str] = LABELS,
     outputs: Sequence[str] = OUTPUTS,
     removals: Sequence[str] = ("attention-mask", "delete"),
-    methods: Sequence[str] = tuple(MAPS),
+    methods: Sequence[str] = METHODS,
     curves: int = 0,
     batch_size: int = 16,
     max_length: int | None = None,
@@ -68,13 +71,13 @@ def prompted(
         labels: a token each, negative first.
         outputs: which f, of `OUTPUTS`.
         removals: of `leave_one_out`.
-        methods: which maps, of `MAPS`.
+        methods: which maps, as `METHODS`.
         curves: tokens of the text that go at once along the perturbation curves of the maps;
             0: no curves.
 
     Returns:
-        `id`, `target`, `logit` (of the target), `content`; `output`, `method`, `removal`
-        (of rows with "loo"), `scores`; with curves their means `morf` and `lerf`.
+        `id`, `target`, `logit` (of the target), `content`; `output`; the columns of `MAP`,
+        `removal` of rows with "loo"; `scores`; with curves their means `morf` and `lerf`.
     """
     zero_shot = classifier.zero_shot(template, labels)
     options = {"language_model": replace(classifier, prompt=zero_shot.prompt), "labels": labels}
@@ -106,22 +109,37 @@ def _prompted(
     }
     for output in outputs:
         model, given, chosen = explained[output]
-        maps = {}
+        told, maps = [], []
         for removal in removals:
             how = {"target": chosen, "removal": removal, "progress": False}
-            maps["loo", removal] = leave_one_out(model, given, **how)
-        for name in methods:
-            method, options = MAPS[name]
-            maps[name, ""] = attribute(model, given, method, target=chosen, **options)
+            told.append({**MAP, "method": "loo", "removal": removal})
+            maps.append(leave_one_out(model, given, **how))
+        for variant in map(_variant, methods):
+            told.append(_which(variant))
+            how = {"target": chosen, **variant.options}
+            maps.append(attribute(model, given, variant.method, **how))
         means: dict[str, Any] = {}
         if curves:
-            along = torch.stack([*maps.values()])
+            along = torch.stack(maps)
             points = perturbation_curves(model, given, along, curves, target=chosen)
             means = {"morf": curve_mean(points.morf), "lerf": curve_mean(points.lerf)}
-        for number, ((name, removal), scores) in enumerate(maps.items()):
+        for number, (which, scores) in enumerate(zip(told, maps, strict=True)):
             of_map = {column: mean[number] for column, mean in means.items()}
-            row = {"output": output, "method": name, "removal": removal, "scores": scores}
-            yield row | of_map
+            yield {"output": output, **which, "scores": scores, **of_map}
+
+
+def _variant(name: str) -> Variant:
+    """Return what `METHODS` calls so."""
+    if name in _CLOSED:
+        return Variant(name, ATTN_LRP.but(attention=name))
+    return Variant.of(name)
+
+
+def _which(variant: Variant, units: str = "token") -> dict[str, str]:
+    """Return the columns of `MAP` of a method's map."""
+    method, options = variant.columns
+    readout = "word" if method in _LRP else ""
+    return {**MAP, "method": method, "options": options, "readout": readout, "units": units}
 
 
 def answers(
@@ -132,7 +150,7 @@ def answers(
     most: int = 40,
     units: str = "sentence",
     removals: Sequence[str] = ("attention-mask", "delete"),
-    methods: Sequence[str] = ("mask-gradient", "halves", "attention-x-grad", "attnlrp", "cp-lrp"),
+    methods: Sequence[str] = (*METHODS[:2], "attention-x-grad", "attnlrp", "cp-lrp"),
     passes: Sequence[int] = (32, 64),
     said: bool = False,
 ) -> pd.DataFrame:
@@ -147,13 +165,13 @@ def answers(
         most: tokens of an answer.
         units: what is removed at once, and scored.
         removals: of `leave_one_out`.
-        methods: which maps, of `MAPS`.
+        methods: which maps, as `METHODS`.
         passes: of the surrogates, of removal by the attention mask; see `surrogate`.
         said: keep the answer and the units' texts.
 
     Returns:
         `id`, `length` (tokens of the answer), `cut` (whether it had more), `output` (Σ log p);
-        `method`, `removal` (of "loo"), `passes` (of "surrogate"); `scores` of the
+        the columns of `MAP`, `removal` of "loo"; `passes` (of "surrogate"); `scores` of the
         units, how many `tokens` each has, and whether it is the text's `own` or the question's;
         where asked for, `said` and `sentences`.
     """
@@ -168,22 +186,23 @@ def answers(
         spans = [inputs.sources[0].spans[token] for token in first]
         own = np.array([span[0] < len(about) for span in spans])
         length = int(inputs["answer_mask"].sum())
-        maps: dict[tuple[str, str, int], Any] = {}
+        exact, maps = {**MAP, "method": "loo", "units": units}, []
         for removal in removals:
             how = {"units": units, "removal": removal, "progress": False}
-            maps["loo", removal, 0] = leave_one_out(classifier, inputs, **how)[0, first]
+            scores = leave_one_out(classifier, inputs, **how)[0, first]
+            maps.append(({**exact, "removal": removal, "passes": 0}, scores))
         f = Coalitions(classifier.architecture, inputs, units=units)
         if passes:
             rng = np.random.default_rng(number)
             removed = (rng.random((max(passes), len(first))) < 0.5) & own
             values = f.values([map(np.flatnonzero, removed)], "surrogate", progress=False)[0]
             for count in passes:
-                found = surrogate(removed[:count], values[:count].cpu().numpy(), length)
-                maps["surrogate", "", count] = found
-        for name in methods:
-            method, options = MAPS[name]
-            scores = attribute(classifier, inputs, method, units=units, **options)
-            maps[name, "", 0] = scores[0, first]
+                scores = surrogate(removed[:count], values[:count].cpu().numpy(), length)
+                maps.append(({**exact, "method": "surrogate", "passes": count}, scores))
+        for variant in map(_variant, methods):
+            how = {"units": units, **variant.options}
+            scores = attribute(classifier, inputs, variant.method, **how)
+            maps.append(({**_which(variant, units), "passes": 0}, scores[0, first]))
         row = {"position": number, "id": texts.ids[number], "length": length, "cut": cut}
         row |= {
             "output": float(f.whole[0]),
@@ -192,9 +211,7 @@ def answers(
         }
         row |= {"said": answer, "sentences": over.texts[0]} if said else {}
         rows += [
-            {**row, "method": method, "removal": removal, "passes": count}
-            | {"scores": np.asarray(scores, np.float32)}
-            for (method, removal, count), scores in maps.items()
+            {**row, **which, "scores": np.asarray(scores, np.float32)} for which, scores in maps
         ]
     return in_order(rows)
 

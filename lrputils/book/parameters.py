@@ -8,7 +8,6 @@ chapter's own and wins.
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from nbformat import NotebookNode
 import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.notebooks import read_text
-from lrputils.book.values import check_value
+from lrputils.book.values import check_model, check_value
 from lrputils.runs.folders import RUN
 
 _OF_TEXTS = ("dataset", "columns", "split", "limit")  # what `load_texts` is given in a chapter
@@ -163,14 +162,6 @@ def load_parameters(
     return resolved
 
 
-def _speaks(folder: Path) -> bool:
-    """Whether the model in a folder says words."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    return any(
-        name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or ()
-    )
-
-
 def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any]) -> None:
     """Find the model, data, device and rows that a chapter is given; defaults are taken as good.
 
@@ -186,15 +177,7 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
         if "limit" in defaults and of_texts.keys() & given.keys():
             lrputils.load_texts(**of_texts)
         if "model" in given:
-            from lrputils.data.files import find_model
-
-            _, folder, _ = find_model(given["model"])
-            asked = defaults | given
-            if "text" not in asked and asked.get("template", "") is None and _speaks(folder):
-                raise ValueError(
-                    f"model={given['model']!r} is a language model, and a classifier only by a "
-                    "template, as 'Review: {text} It was', and verbalizers, as ' bad, good'"
-                )
+            check_model(defaults | given)
         if "device" in given:
             from lrputils.model.classifier import find_device
 

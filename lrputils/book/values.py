@@ -6,10 +6,12 @@ check them; `tests/book/test_parameters.py` holds the two together.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+_PROMPTS = "as 'Review: {text} It was', and verbalizers, as ' bad, good'"
 _Rule = tuple[Callable[[Any], bool], str]  # what a value must be: a test, and the same in words
 
 
@@ -48,6 +50,28 @@ WANTED: dict[str, _Rule] = {
 }
 
 
+def check_model(given: Mapping[str, Any]) -> None:
+    """Refuse a language model in a chapter that takes a template, and has none.
+
+    Raises:
+        ValueError: it is one.
+    """
+    from lrputils.data.files import find_model
+
+    if given.get("model") is None:
+        return
+    _, folder, _ = find_model(given["model"])
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    speaks = any(
+        name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or ()
+    )
+    if speaks and "text" not in given and given.get("template", "") is None:
+        raise ValueError(
+            f"model={given['model']!r} is a language model, and a classifier only by a template, "
+            + _PROMPTS
+        )
+
+
 def check_value(name: str, value: Any) -> None:
     """Refuse a value that no chapter's parameter of this name can take; say what it must be."""
     holds, words = WANTED.get(name, (bool, ""))
@@ -59,11 +83,12 @@ def check_parameters() -> None:
     """Refuse what Papermill put into the running notebook if it is no parameter or no value of it.
 
     Papermill itself only warns about a name that the notebook does not have. Without a cell of its
-    making, as in a notebook run by hand, there is nothing to check.
+    making, as in a notebook run by hand, the model alone is checked.
     """
     from IPython import get_ipython
 
     variables = get_ipython().user_ns
+    check_model(variables)
     cells = variables.get("In", [])
     injected = [i for i, cell in enumerate(cells) if cell.startswith("# Parameters\n")]
     if not injected:

@@ -7,8 +7,10 @@ the texts came from (`identity`), so that a recorded run can say which it measur
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -112,7 +114,8 @@ def load_texts(
             those that are read.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
-    whole = stream_texts(
+    stream = partial(
+        stream_texts,
         dataset,
         columns,
         split=split,
@@ -120,11 +123,14 @@ def load_texts(
         text_column=text_column,
         label_column=label_column,
         answers=answers,
-        limit=limit,
-        seed=seed,
         revision=revision,
-    ).parts(2**31)
-    return next(whole)
+    )
+    texts = next(stream(limit=limit, seed=seed).parts(2**31))
+    if seed is not None and len(texts) == limit and isinstance(dataset, str | Path):
+        count = sum(map(len, stream().parts(1_024)))
+        if count > limit and dataset not in OWN:
+            print(f"{limit} of {count:,} texts (limit={limit})", file=sys.stderr)
+    return texts
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,11 @@ class TextStream:
             identity = self.identity or files.digest([json.dumps(held, default=str).encode()])
             found = Texts(texts, held[1] if held[1:] else None, ids, self.name, identity)
             yield self.each(found) if self.each else found
+
+
+def part_size(count: int) -> int:
+    """Return how many of so many texts are measured together: what a kill loses is a tenth."""
+    return min(64, -(-count // 10))
 
 
 def unanswered(texts: Texts | TextStream) -> Texts | TextStream:

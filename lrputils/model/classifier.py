@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,7 @@ _PASSING = (
     *("is_local", "local_files_only", "truncation", "padding", "_from_model_config"),
 )
 _MOST_LAYERS = 1000
+_ENDS = re.compile(r"[A-Za-z0-9.,:;!?)]")  # what a blank follows
 _VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
 # What the libraries' messages mean here: theirs give advice that this package does not follow.
 _MEANINGS = {
@@ -160,12 +162,12 @@ class Classifier:
             if number is None and str(each) not in ("None", "nan")
         ]
         if strays and len(self.labels) > 1:
+            names = [*dict.fromkeys(strays)]
             warn(
-                f"{len(strays)} of {len(labels)} labels name no class: "
-                f"{', '.join(dict.fromkeys(strays[:4]))}; those of {self.name!r} are "
-                f"{listed(self.labels)}. Accuracy is left out, and all else goes on; "
-                + about("labels")
-                + " says what a label is called in the model",
+                f"{len(strays)} of {len(labels)} labels name no class: {listed(names, 5)}; those "
+                f"of {self.name!r} are {listed(self.labels)}. Accuracy is left out, and all else "
+                f"goes on. --labels {names[0]}=CLASS,…, in Python "
+                f"labels={{{names[0]!r}: 'CLASS', …}}, says what a label is called in the model",
                 stacklevel=3,
             )
 
@@ -263,6 +265,14 @@ class Classifier:
                 f"verbalizers={labels!r}: two different tokens at least; {long or 'these'} are "
                 "not. A label often has a blank before it, as ' positive'"
             )
+        end = template.partition("{text}")[2][-1:] or "."
+        for label, own in zip(labels, ids, strict=True):
+            behind = self.tokenizer(f"{end} {label.strip()}", add_special_tokens=False)["input_ids"]
+            if _ENDS.fullmatch(end) and behind[-1] != own[0]:
+                raise ValueError(
+                    f"verbalizers={labels!r}: {label!r} would follow the prompt without a blank, "
+                    f"which is another token: write {' ' + label.strip()!r}"
+                )
         config = copy.deepcopy(self.model.config)
         config.id2label = {number: label.strip() for number, label in enumerate(labels)}
         known = {id(part): part for part in self.model.parameters()} | {

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import pandas as pd
@@ -42,8 +43,10 @@ def check_units(units: str | Spans) -> str | Spans:
             return UNITS[UNITS.index(units)]
         return [[(int(begin), int(end)) for begin, end in text] for text in units]
     except (TypeError, ValueError):
+        close = get_close_matches(str(units), UNITS, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
         known = f" is not one of {UNITS}, nor spans of characters, for each text [(begin, end), …]"
-        raise ValueError(about("units", units) + known) from None
+        raise ValueError(about("units", units) + known + hint) from None
 
 
 class Source(NamedTuple):

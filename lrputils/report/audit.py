@@ -17,7 +17,6 @@ import pandas as pd
 
 from lrputils.data.texts import TextStream, load_texts
 from lrputils.model.classifier import Classifier
-from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report import audit_sentences as sentences
@@ -74,21 +73,35 @@ class Audit:
         """Whether all checks passed; the rest says nothing where one failed."""
         return bool(self.checks.passed.all())
 
+    @property
+    def ruled(self) -> bool:
+        """Whether the model has rules, so that LRP is judged."""
+        return judged(self.run) == LRP
+
+    @property
+    def headline(self) -> str:
+        """The answer, in a sentence."""
+        return sentences.headline(self.verdict, ruled=self.ruled, sound=self.sound)
+
     def of_tools(self) -> list[str]:
         """Say of each tool whether its maps track LOO."""
         return [sentences.of_tool(name, tool) for name, tool in self.tools.items()]
 
     def __str__(self) -> str:
-        ruled = judged(self.run) == LRP
-        answer = sentences.headline(self.verdict, ruled=ruled, sound=self.sound)
-        lines = [f"{answer} {sentences.of_verdict(self.verdict)}", "", *self.of_tools()]
-        for cost, lead in self.leads.items():
-            lines.append(f"up to {cost:g} passes: {sentences.of_lead(lead)}")
-        lines += ["", sentences.of_conventions(self.conventions)]
-        if self.first:
-            lines.append(sentences.of_first(self.first))
-        for check, row in self.checks.iterrows():
-            lines.append(f"{'passed' if row.passed else 'FAILED'}: {check}")
+        leads = self.leads.items()
+        lines = [
+            f"{self.headline} {sentences.of_verdict(self.verdict)}",
+            "",
+            *self.of_tools(),
+            *(f"up to {cost:g} passes: {sentences.of_lead(lead)}" for cost, lead in leads),
+            "",
+            sentences.of_conventions(self.conventions),
+            *([sentences.of_first(self.first)] if self.first else []),
+            *(
+                f"{'passed' if ok else 'FAILED'}: {check}"
+                for check, ok in self.checks.passed.items()
+            ),
+        ]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -183,16 +196,14 @@ def write_audit(
     run = Audited(recording.rows, settings.units, supplied(settings.scores))
     found = Audit(run, gates(classifier, next(texts.parts(2)), settings.max_length))
     forecast = audit_plan.expected(classifier, whole or texts, settings)
-    ruled = is_covered(classifier)
-    headline = sentences.headline(found.verdict, ruled=ruled, sound=found.sound)
     spent = duration(forecast.seconds[REFERENCE])
     next_step = sentences.next_step(found.leads, spent, forecast.texts)
-    html = _page(classifier, texts, found, facts, forecast, headline, next_step)
+    html = _page(classifier, texts, found, facts, forecast, next_step)
     with disk_told(out), atomic_write(out / PAGE) as partial:
         partial.write_text(html, encoding="utf-8")
     if not quiet:
         told = [sentences.of_verdict(found.verdict), *found.of_tools(), next_step]
-        print(headline, *(told if found.sound else ()), file=sys.stderr)
+        print(found.headline, *(told if found.sound else ()), file=sys.stderr)
     return out / PAGE
 
 
@@ -271,7 +282,6 @@ def _page(
     found: Audit,
     facts: Mapping[str, Any],
     whole: Forecast,
-    headline: str,
     next_step: str,
 ) -> str:
     """Return the page of an audit as HTML.
@@ -282,7 +292,6 @@ def _page(
         found: in the rows.
         facts: what `lrputils.runs.datasets.read` says of them.
         whole: the forecast of the whole file.
-        headline: what the page says first.
         next_step: what it says to do in any case.
     """
     run, verdict = found.run, found.verdict
@@ -314,10 +323,10 @@ def _page(
         facts=facts,
         unit=run.units,
         judged=found.conventions.names,
-        ruled=is_covered(classifier),
+        ruled=found.ruled,
         found=found,
         verdict=verdict,
-        headline=headline,
+        headline=found.headline,
         next_step=next_step,
         say=sentences,
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},

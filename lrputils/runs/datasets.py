@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lrputils.attribution import METHODS
-from lrputils.data.texts import Texts, TextStream, unanswered
+from lrputils.data.texts import Texts, TextStream, part_size, unanswered
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
@@ -27,6 +27,7 @@ from lrputils.runs import parts
 from lrputils.runs.parts import Here, Part
 from lrputils.runs.results import Recording, compact, hardware, revision
 from lrputils.runs.settings import Settings
+from lrputils.study.cost import Forecast, added, forecast
 from lrputils.study.evaluation import REFERENCE, evaluate, variants_of
 from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant
@@ -80,9 +81,88 @@ def evaluate_dataset(
             encoded; the model returns NaN.
         OSError: the folder cannot be written, or the disk is full.
     """
-    out, settings = Path(out), settings or Settings()
+    out, engine = Path(out), engine or Here()
+    asked, settings, count, facts = _planned(
+        classifier, texts, out, settings or Settings(), variants, parameters, engine, command
+    )
+    named = files(asked)
+    measured = parts.measure_parts(
+        out,
+        facts,
+        texts,
+        [*named],
+        partial(measure_part, asked, named, settings.labels),
+        classifier,
+        size=settings.part_size,
+        count=count or _survey(classifier, texts, settings, [*named.values()]),
+        first=next(iter(named)),
+        engine=engine,
+        schema=_SCHEMA,
+        quiet=quiet,
+    )
+    if not measured:
+        print(f"{out} is complete: nothing to do", file=sys.stderr)
+    return out
+
+
+def forecast_dataset(
+    classifier: Classifier,
+    texts: Texts | TextStream,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    engine: Here | None = None,
+) -> Forecast | str:
+    """Forecast what `evaluate_dataset` with these arguments takes, of what a folder lacks.
+
+    Errors are those of `evaluate_dataset`, and of `lrputils.study.cost.forecast`.
+    """
+    settings = settings or Settings()
+    if out is None or not parts.stated(Path(out)):
+        return forecast(
+            classifier, texts, **settings.asked(classifier), part_size=settings.part_size
+        )
+    out = Path(out)
+    asked, settings, *_ = _planned(
+        classifier, texts, out, settings, (), parameters, engine or Here(), ""
+    )
+    named, groups = files(asked), {}
+    for missing, some in parts.lacking(out, texts, [*named], settings.part_size):
+        groups.setdefault(missing, []).append(some)
+    found = [
+        forecast(
+            classifier,
+            _joined(some, texts),
+            **{**asked, "methods": [named[name] for name in missing]},
+            part_size=settings.part_size,
+            known=next(iter(named)) not in missing,
+        )
+        for missing, some in groups.items()
+    ]
+    return added(found) if found else f"{out} is complete: nothing to do"
+
+
+def _planned(
+    classifier: Classifier,
+    texts: Texts | TextStream,
+    out: Path,
+    settings: Settings,
+    variants: Sequence[Variant | LayerSweep],
+    parameters: Mapping[str, Any] | None,
+    engine: Here,
+    command: str,
+) -> tuple[dict[str, Any], Settings, int | None, parts.Facts]:
+    """Return what `lrputils.evaluate` is asked for, the settings with the size of parts, how many
+    texts there are if that was counted, and the facts of the run, which agree with the folder's.
+    """
     asked = settings.asked(classifier, variants)
-    named, engine = files(asked), engine or Here()
+    named = files(asked)
+    size, count = settings.part_size or parts.stated(out).get("part_size"), None
+    if size is None:
+        count = _survey(classifier, texts, settings, [*named.values()])
+        size = part_size(count)
+    settings = replace(settings, part_size=size)
     options = {**(parameters or {}), **asdict(settings)}
     told = {
         "command": command,
@@ -102,23 +182,18 @@ def evaluate_dataset(
             )
     if (options.get("limit") or there) < there:
         raise ValueError(f"{out} has {there} texts: " + about("limit", there) + " or more goes on")
-    measured = parts.measure_parts(
-        out,
-        facts,
-        texts,
-        [*named],
-        partial(measure_part, asked, named, settings.labels),
-        classifier,
-        size=settings.part_size,
-        count=_survey(classifier, texts, settings, [*named.values()]),
-        first=next(iter(named)),
-        engine=engine,
-        schema=_SCHEMA,
-        quiet=quiet,
-    )
-    if not measured:
-        print(f"{out} is complete: nothing to do", file=sys.stderr)
-    return out
+    return asked, settings, count, facts
+
+
+def _joined(some: Sequence[Texts], texts: Texts | TextStream) -> TextStream:
+    """Return parts of texts one after the other, which a model answers as it does all."""
+    rows = [
+        row
+        for part in some
+        for row in zip(part.ids, part.texts, part.labels or [None] * len(part), strict=True)
+    ]
+    each = getattr(texts, "each", None)
+    return TextStream(texts.name, texts.identity, lambda _: iter(rows), each)
 
 
 def files(asked: Mapping[str, Any]) -> dict[str, Measured]:

@@ -210,6 +210,24 @@ def _missing(
         start += len(some)
 
 
+def lacking(
+    out: Path, texts: Texts | TextStream, names: Sequence[str], size: int
+) -> Iterator[tuple[tuple[str, ...], Texts]]:
+    """Yield the names that a part lacks, and its texts, without a look at what is there."""
+    for number, some in enumerate(unanswered(texts).parts(size)):
+        paths = {name: _path(out, number, name) for name in names}
+        missing = tuple(name for name, path in paths.items() if _count(path) != len(some))
+        if missing:
+            yield missing, some
+
+
+def stated(out: Path) -> Mapping[str, Any]:
+    """Return the options of the run in a folder; {} where there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError, KeyError, TypeError):
+        return read_json(out / RUN)["options"]
+    return {}
+
+
 def _path(out: Path, number: int, name: str) -> Path:
     return out / ROWS / f"part={number:05d}" / f"{name}.parquet"
 
@@ -311,9 +329,15 @@ def count(out: Path) -> int:
     """Return how many texts the parts of a run have."""
     texts = dict.fromkeys(out.glob(f"{ROWS}/part=*"), 0)
     for path in out.glob(f"{ROWS}/part=*/*.parquet"):
-        with suppress(OSError, ValueError, pa.ArrowException):  # it is measured again
-            texts[path.parent] = max(texts[path.parent], _known(path).get("count", 0))
+        texts[path.parent] = max(texts[path.parent], _count(path))
     return sum(texts.values())
+
+
+def _count(path: Path) -> int:
+    """Return how many texts a file of a part has; 0 where it is damaged, or not there."""
+    with suppress(OSError, ValueError, pa.ArrowException):
+        return _known(path).get("count", 0)
+    return 0
 
 
 def read(out: Path) -> tuple[dict[str, Any], list[pd.DataFrame]]:

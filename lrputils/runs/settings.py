@@ -139,14 +139,15 @@ class Settings(Explained):
         layers: also AttnLRP with CP-LRP's rule in some layers, each set of Table A3
         curves: remove N tokens at once along every map, the most or the least relevant first:
             columns morf, lerf, delta and the curves
-        part_size: texts a part; a kill loses the part that is open
+        part_size: texts a part; a kill loses the part that is open (default: a tenth of the
+            texts, 64 at most; in a folder that has parts their size)
     """
 
     methods: Names = ("attnlrp", "cp-lrp")
     readouts: Names | None = None
     layers: bool = False
     curves: int | None = None
-    part_size: int = 64
+    part_size: int | None = None
 
     def __post_init__(self) -> None:
         from lrputils.attribution import METHODS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +15,7 @@ import torch
 
 from lrputils.data.given import Text
 from lrputils.data.texts import Texts, TextStream, load_texts
+from lrputils.data.texts import part_size as usual_size
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.removal.packing import budget_on, shareable
@@ -91,7 +93,8 @@ def forecast(
     units: str = "token",
     target: int | str | None = None,
     truncate: bool = True,
-    part_size: int = 64,
+    part_size: int | None = 64,
+    known: bool = False,
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
@@ -108,7 +111,8 @@ def forecast(
         classifier: `load_classifier`'s answer.
         texts: those of `load_texts` or `stream_texts`, or texts in any form that they take.
         methods: as `lrputils.evaluate` takes them, and so are the other arguments.
-        part_size: texts among which those of similar length share a batch.
+        part_size: texts among which those of similar length share a batch; None for a run's own.
+        known: whether leave-one-out's maps are there.
 
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
@@ -124,6 +128,7 @@ def forecast(
     ordered = np.sort(numbers[0])
     work = np.cumsum(ordered**2)
     typical = int(ordered[np.searchsorted(work, work[-1] / 2)])
+    part_size = part_size or usual_size(numbers.shape[1])
     rows = min(batch_size, part_size, numbers.shape[1])
     row_second = _row_second(classifier, encode([examples[typical]]))
     map_second = 0.0
@@ -140,7 +145,8 @@ def forecast(
         rows = removed * (lengths - lengths / np.maximum(removed, 1))  # tokens of a text's rows
         if shareable(classifier.architecture, lengths.max()):
             rows = rows * _SHARED
-        parts = {REFERENCE: row_second * float((rows + lengths).sum())}
+        exact = row_second * float((rows + lengths).sum())
+        parts = {} if known else {REFERENCE: exact}
         if said:
             parts["answers"] = len(lengths) * sum(took for _, took in said) / len(said)
         once, maps = map_second * _widths(lengths, part_size, batch_size), 1
@@ -152,7 +158,7 @@ def forecast(
                 taken = float(once.sum()) * (1 + sets)
                 count = sets * (1 if isinstance(variant.readout, str) else len(variant.readout))
             elif variant.method == REFERENCE:
-                name, taken = variant.name, parts[REFERENCE]
+                name, taken = variant.name, exact
             else:
                 name = variant.name if variant.name not in parts else "other read-outs"
                 taken = float(once @ [float(variant.passes(int(n))) for n in lengths])
@@ -182,6 +188,18 @@ def forecast(
         shorter=ways,
         copies=copies,
     )
+
+
+def added(forecasts: Sequence[Forecast]) -> Forecast:
+    """Return what several forecasts, of different texts, take together."""
+    counts = {
+        name: sum(getattr(each, name) for each in forecasts)
+        for name in ("texts", "tokens", "cut", "copies")
+    }
+    seconds: Counter[str] = Counter()
+    for each in forecasts:
+        seconds.update(each.seconds)
+    return Forecast(dict(seconds), forecasts[0].device, **counts)
 
 
 def timed(device: torch.device, work: Callable[[], Any]) -> tuple[float, Any]:

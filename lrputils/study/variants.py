@@ -38,6 +38,11 @@ class Label(NamedTuple):
     layer: int = 0
 
 
+def spelled(options: Mapping[str, Any]) -> str:
+    """Return a method's options as rows have them: "groups=2, with_open=True"."""
+    return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
 @dataclass(frozen=True)
 class Variant:
     """A method, or a composite, with given options and name."""
@@ -54,8 +59,7 @@ class Variant:
     def of(cls, text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Variant:
         """Make one of what `METHODS.setting` reads, its options behind the given ones."""
         found, named = METHODS.setting(text)
-        told = ", ".join(f"{option}={value}" for option, value in named.items())
-        return cls(f"{found.name} {told}".strip(), found.name, {**options, **named})
+        return cls(f"{found.name} {spelled(named)}".strip(), found.name, {**options, **named})
 
     @property
     def label(self) -> Label:

@@ -110,7 +110,7 @@ def test_labels_are_called_otherwise_in_the_model(option, tmp_path, capsys):
     command = ["evaluate", "--dataset", str(place), "--methods", "mask-gradient", *option]
     assert main([*command, "--quiet", "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().err
-    assert ("Accuracy is left out, and all else goes on; labels says" in said) == (not option)
+    assert ("Accuracy is left out, and all else goes on. --labels ok=CLASS" in said) == (not option)
     assert read(tmp_path / "out").provenance["accuracy"] == (1.0 if option else None)
     assert main([*command[:3], "--dry-run", "--labels", "good"]) == 1
     assert "labels='good': write label=class, as Positive=LABEL_1" in capsys.readouterr().err
@@ -121,6 +121,28 @@ def test_a_dry_run_refuses_what_the_run_refuses(capsys):
     assert "target='neutral' is none of negative, positive" in capsys.readouterr().err
     assert main(["explain", "a film", "--dry-run", "--target", "positive"]) == 0
     assert "\ntime    " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "way"),
+    [
+        (["explain", " "], "there is no text: give one in quotation marks, or - to read it"),
+        (["explain", "a film", "--units", "words"], "(did you mean 'word'?)"),
+    ],
+)
+def test_a_mistake_about_the_text_names_the_way_out(arguments, way, capsys):
+    assert main(arguments) == 1
+    assert way in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_hears_at_once_what_is_loaded(terminal, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    for verb in ("explain a", "audit --out x", "evaluate --out x", "check"):
+        assert main([*verb.split(), "--model", str(tmp_path)]) == 1
+        assert capsys.readouterr().err.startswith(f"loading {tmp_path} …\n") == terminal
+    assert main(["evaluate", "--out", "x", "--quiet", "--model", str(tmp_path)]) == 1
+    assert "loading" not in capsys.readouterr().err
 
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch, capsys):

@@ -119,6 +119,17 @@ def test_a_chapter_refuses_what_papermill_put_in_by_mistake(
         check_parameters()
 
 
+def test_a_chapter_refuses_a_language_model_without_a_template(monkeypatch, tmp_path):
+    """Also where nobody but the notebook's kernel looks at the parameters."""
+    (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
+    namespace = {"In": [""], "model": str(tmp_path), "template": None}
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns=namespace))
+    with pytest.raises(ValueError, match="is a language model, and a classifier only by a templ"):
+        check_parameters()
+    namespace["template"] = "Review: {text} It was"
+    check_parameters()
+
+
 @pytest.mark.parametrize("name", ["07b_backward", "07b", "7b", "x/07b_backward.ipynb"])
 def test_a_chapter_is_found_by_name_number_or_file(name):
     assert find_book().chapter(name).stem == "07b_backward"

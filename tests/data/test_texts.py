@@ -116,6 +116,14 @@ def test_limit_and_shuffling(tmp_path):
         load_texts(folder, limit=0)
 
 
+def test_what_a_limit_leaves_out_of_a_reader_s_draw_is_said(tmp_path, capsys):
+    folder = folder_of(tmp_path, test=TABLE)
+    for options in ({"limit": 4}, {"limit": 2}, {}):
+        load_texts(folder, **{"seed": 0, **options})
+    load_texts("reviews", seed=0, limit=2)
+    assert capsys.readouterr().err == "2 of 4 texts (limit=2)\n"
+
+
 def test_a_stream_reads_what_is_asked_for_and_no_more(tmp_path):
     path = tmp_path / "many.csv"
     path.write_text("text,label\n" + "a film,1\n" * 50_000 + "2012,0\n")

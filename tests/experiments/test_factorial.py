@@ -56,7 +56,7 @@ def cells():
 def test_corners_repeat_the_recorded_maps(cells, place):
     """AttnLRP and CP-LRP stand in another recording, too: the same r on the same texts."""
     maps = frame.read_maps("maps", runs=["minilm-sst2", "minilm-imdb"])
-    maps = maps[(maps.rules == "") & maps.removal.isin(["", "attention-mask"])]
+    maps = maps[(maps.options == "") & maps.removal.isin(["", "attention-mask"])]
     maps = maps[maps.method.isin(["loo", "attnlrp", "cp-lrp"]) & maps.readout.isin(["", place])]
     r = agreement(maps, [WORDS], ["raw"]).set_index(["model", "data", "id"])
     for method, corner in (("attnlrp", (1, 1, 1, 0)), ("cp-lrp", (1, 1, 0, 1))):

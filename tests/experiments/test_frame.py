@@ -6,14 +6,14 @@ import pytest
 
 import lrputils as lrp
 from experiments import frame
+from experiments.by_text import MAP
 from lrputils.runs.datasets import Settings, evaluate_dataset
 
 
 def test_no_map_stands_twice():
     rows = frame.read_maps("maps", "canon", "controls", "remedy")
-    keys = ["model", "data", "id", "method", *frame.CHOICES, "groups"]
-    assert not rows.duplicated(keys).any()
-    assert rows[frame.CHOICES].notna().all().all()
+    assert not rows.duplicated(["model", "data", "id", *MAP]).any()
+    assert rows[[*MAP]].notna().all().all()
     assert set(rows.model) == {frame.MINILM, frame.MPNET6, frame.MPNET}
 
 
@@ -68,10 +68,10 @@ def test_a_sum_is_that_of_the_method(clf):
         scores = lrp.attribute(clf, inputs, "mask-gradient", groups=groups)
         for text, length in enumerate(inputs.lengths.tolist()):
             told = {"model": "m", "data": "d", "id": str(text), "method": "mask-gradient"}
-            told |= {"form": "exact-block", "groups": groups or 1, "passes": 3 * (groups or 1)}
+            told |= {"options": f"groups={groups}" if groups else "", "passes": 3 * (groups or 1)}
             content = inputs.content_mask[text, :length].numpy()
             rows.append({**told, "scores": scores[text, :length].numpy(), "content": content})
-    found = frame.add_sums(pd.DataFrame(rows)).query("form == @frame.SUM")
+    found = frame.add_sums(pd.DataFrame(rows)).query("options == 'groups=2, with_open=True'")
     expected = lrp.attribute(clf, inputs, "mask-gradient", groups=2, with_open=True)
     for text, row in enumerate(found.itertuples()):
         np.testing.assert_allclose(row.scores, expected[text, : len(row.scores)], atol=1e-5)

@@ -6,6 +6,7 @@ import pytest
 
 import lrputils as lrp
 from experiments import price
+from lrputils.study.variants import spelled
 
 
 @pytest.mark.parametrize(
@@ -13,22 +14,20 @@ from experiments import price
 )
 def test_exact_passes_from_maps_are_what_the_package_buys(clf, text):
     inputs = clf.encode([text])
-    kinds = [("loo", "", 0, {}), ("mask-gradient", "exact-block", 1, {})]
-    kinds += [
-        ("mask-gradient", price.frame.SUM, k, {"groups": k, "with_open": True}) for k in (2, 4, 8)
-    ]
+    kinds = [("loo", {}), ("mask-gradient", {})]
+    kinds += [("mask-gradient", {"groups": k, "with_open": True}) for k in (2, 4, 8)]
     content = inputs.content_mask[0].numpy()
     facts = {"model": "m", "data": "d", "id": "0", "content": content, "removal": ""}
     rows = [
         facts
-        | {"method": method, "form": form, "groups": groups}
+        | {"method": method, "options": spelled(options)}
         | {"scores": lrp.attribute(clf, inputs, method, **options)[0].numpy()}
-        for method, form, groups, options in kinds
+        for method, options in kinds
     ]
-    found = price._budgeted(pd.DataFrame(rows)).set_index("form").scores
-    assert {*found.index} == {price.THREE, price.SIX, price.HALF}
+    found = price._budgeted(pd.DataFrame(rows)).set_index("options").scores
+    assert {*found.index} == {"budget=6", "budget=9", "budget=0.5"}
     for name in found.index:
-        method, options = price.WAYS[name]
+        method, options = "budgeted-loo", {"budget": float(name.removeprefix("budget="))}
         bought = lrp.attribute(clf, inputs, method, **options)[0].numpy()
         assert found[name] == pytest.approx(bought, abs=1e-4)
         assert 0 < np.sum(found[name] == rows[0]["scores"]) <= len(bought)
@@ -37,8 +36,8 @@ def test_exact_passes_from_maps_are_what_the_package_buys(clf, text):
 def test_a_text_has_the_price_of_its_length():
     content = [False, *[True] * 20, False]
     maps = pd.DataFrame({"map": [price.ONE, price.SIX, price.HALF, price.LOO]})
-    facts = {"model": "m", "data": "d", "id": "0", "readout": "", "form": "", "groups": 0}
-    maps = maps.assign(**facts, rules="", removal="", method=["a", "b", "c", "loo"])
+    facts = {"model": "m", "data": "d", "id": "0", "readout": "", "options": ""}
+    maps = maps.assign(**facts, removal="", method=["a", "b", "c", "loo"])
     maps["content"], scores = [content] * 4, np.random.default_rng(0).normal(size=(4, 22))
     r = price.compare_with_loo(maps.assign(scores=[*scores]))
     assert r.set_index("map").passes.to_dict() == {

@@ -58,9 +58,9 @@ OPTIONS = {
     "curves": {"families": [], "removals": ["attention-mask", "mask"]},
     "patching": {"patches": 8},
 }
-KEYS = ["id", "method", "readout", "family", "layer", "rules", "removal", "setting", "form"]
+KEYS = ["id", "method", "options", "readout", "family", "layer", "removal", "units", "form"]
 KEYS += ["norm", "activation", "halving", "softmax", "degree"]
-KEYS += ["variant", "epsilon", "randomised", "part", "i", "j", "site", "token", "source"]
+KEYS += ["epsilon", "randomised", "part", "i", "j", "site", "token", "source"]
 # What moves with the last bits of float32 on another processor, or with time.
 LOOSE = {"morf": 0.03, "lerf": 0.03, "delta": 0.05, "seconds": np.inf}
 LEFT_OUT = {"lerf_curve", "morf_curve", "content"}

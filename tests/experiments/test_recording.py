@@ -87,8 +87,8 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(
         ("texts -o methods=[ig] -o curves=[rollout]", "curves of ['rollout'], which are not among"),
         ("texts -o method=ig", "texts has the options ['methods', 'curves'"),
         ("maps -o removals=[mask,all]", "unknown removal(s) ['all']; choose from ['attention-mask"),
-        ("maps -o methods=[shap]", "unknown method(s) ['shap']; choose from ['mask-gradient'"),
-        ("remedy -o settings=[thirds]", "unknown setting(s) ['thirds']; choose from ['one-pass'"),
+        ("maps -o methods=[shap]", "unknown method 'shap' (did you mean 'shapley'?); there are"),
+        ("remedy -o methods=[mask-gradient:thirds]", "'thirds' is no option of 'mask-gradient'"),
         ("yardstick -o permutations=5", "permutations=5 is not an even number from 4 on"),
         ("yardstick --longest 0", "longest=0: the smallest possible value is 1"),
         ("uniform --longest 1", "--longest 1: each of the 3 texts has more words"),
@@ -106,7 +106,7 @@ def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path)
 def test_maps_are_those_of_each_convention(classifier):
     texts = lrp.load_texts("reviews", limit=5)
     rows = conventions.maps(classifier, texts, removals=["attention-mask", "delete"])
-    keys = ["method", "rules", "readout", "removal"]
+    keys = ["method", "options", "readout", "removal"]
     wanted = [(*key, place, "") for key in conventions._composites(2) for place in READOUTS]
     wanted += [("loo", "", "", "attention-mask"), ("loo", "", "", "delete")]
     wanted += [("mask-gradient", "", "", "")]

@@ -118,6 +118,10 @@ def test_labels_are_classes_in_every_spelling(classifier):
     assert numbers == [1, 1, 1, 1] + [None] * 6
     with pytest.warns(UserWarning, match=r"4 of 10 labels name no class: 2\.5, great, \[0, 1\]"):
         classifier.warn_of_labels(given, numbers)
+    given = ["ok"] * 9 + ["fair"]
+    said = r"10 of 10 labels name no class: ok, fair; .* --labels ok=CLASS.* labels=\{'ok': 'CLASS'"
+    with pytest.warns(UserWarning, match=said):
+        classifier.warn_of_labels(given, [None] * 10)
     classifier.warn_of_labels(["negative", None], [0, None])
     renamed = classifier.number_labels(["gut", 0, "x"], {"gut": "Positive"})
     assert renamed == [1, 0, None]

@@ -228,6 +228,10 @@ TEMPLATES = {
     ),
     "one label": (lambda: classes(labels=["A"]), "two different tokens"),
     "a label twice": (lambda: classes(labels=["A", "A"]), "two different tokens"),
+    "no blank": (
+        lambda: classes("It is {text}. So", ["a", " the"]),
+        "'a' would follow the prompt without a blank, which is another token: write ' a'",
+    ),
     "a long label": (lambda: classes(labels=["A", "dog"]), r"\['dog'\] are not"),
     "too long": (lambda: classes().encode(["a." * 200]), "128 is the most"),
     "a pair": (lambda: classes().encode([("a", "b")]), "these are pairs"),

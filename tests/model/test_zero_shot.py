@@ -108,7 +108,7 @@ def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys)
     assert facts["model"]["template"] == TEMPLATE
     assert len(facts["model"]["thresholds"]) == 2
     assert facts["accuracy"] is not None
-    others = ["a,b" if word == "A,B" else word for word in given]
+    others = ["B,A" if word == "A,B" else word for word in given]
     assert main(["evaluate", *others, "--methods", "cp-lrp"]) == 1
     assert "with other verbalizers (" in capsys.readouterr().err
     assert main(["explain", "a film", "--template", "{text} is"]) == 1

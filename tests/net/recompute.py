@@ -116,7 +116,7 @@ def enough(run, first, second):
 @cache
 def maps(run, method, readout="", removal="") -> pd.Series:
     found = rows(run)
-    found = found[(found.method == method) & (found.rules == "") & (found.removal == removal)]
+    found = found[(found.method == method) & (found.options == "") & (found.removal == removal)]
     found = found if method in ("loo", "mask-gradient") else found[found.readout == readout]
     return found.drop_duplicates("id").set_index("id").scores
 
@@ -147,9 +147,9 @@ def priced(run, setting):
     """
     known = maps(f"maps/{run}", "loo", removal="attention-mask")
     own, one = content(f"maps/{run}"), maps(f"maps/{run}", "mask-gradient")
-    first, later = rows(f"remedy/{run}"), rows(f"gradients/{run}")
-    first, later = first[first.setting == "halves"], later[later.groups == 2]
-    halves = pd.concat([first, later]).drop_duplicates("id").set_index("id").scores
+    both = pd.concat([rows(f"remedy/{run}"), rows(f"gradients/{run}")])
+    both = both[(both.method == "mask-gradient") & (both.options == "groups=2")]
+    halves = both.drop_duplicates("id").set_index("id").scores
     found = {}
     for i in known.index if setting in ("one-pass", "half") else halves.index:
         loo, words = np.array(known[i]), np.array(own[i])
@@ -165,10 +165,14 @@ def priced(run, setting):
     return pd.Series(found)
 
 
+_ESTIMATES = {"one-pass": "", "halves": "groups=2", "sum": "groups=2, with_open=True"}
+
+
 def curve(run, variant):
     """Δ along the curves of an estimate of removal, by text."""
     found = rows(f"estimates/{run}")
-    return found[found.variant == variant].set_index("id").delta
+    found = found[(found.method == "mask-gradient") & (found.options == _ESTIMATES[variant])]
+    return found.set_index("id").delta
 
 
 # --- all conventions at once, on both models of SST-2
@@ -195,7 +199,7 @@ def share_at_once(first, second, side):
 def differences(run, first, second) -> np.ndarray:
     """r(first) − r(second) with LOO: a row a text, a column a specification, own rules."""
     found = rows(f"maps/{run}")
-    found = found[found.rules == ""]
+    found = found[found.options == ""]
     loo, one, two = (found[found.method == name] for name in ("loo", first, second))
     places = one.readout.unique()
     two = two.set_index("readout").loc[places].reset_index()
@@ -348,7 +352,7 @@ def shares_apart(factors):
 def prompted(run) -> pd.DataFrame:
     """The maps of the difference of two labels' logits, (text, method), and each text's tokens."""
     kept = rows(f"prompted/{run}")
-    kept = kept[kept.output == "difference"]
+    kept = kept[(kept.output == "difference") & (kept.options == "")]
     return kept.pivot(index="id", columns="method", values="scores").join(
         kept.groupby("id").content.first()
     )
@@ -363,8 +367,10 @@ def said(run, method) -> pd.Series:
 @cache
 def answered(run, method, passes=0) -> pd.Series:
     """The scores of each text's own sentences."""
+    method, options = ("mask-gradient", "groups=2") if method == "halves" else (method, "")
     kept = rows(f"answers/{run}")
-    kept = kept[(kept.method == method) & (kept.passes == int(passes))].set_index("id")
+    kept = kept[(kept.method == method) & (kept.options == options)]
+    kept = kept[kept.passes == int(passes)].set_index("id")
     return kept.apply(lambda text: np.asarray(text.scores)[np.array(text.own, bool)], axis=1)
 
 

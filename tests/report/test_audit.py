@@ -328,7 +328,7 @@ def test_labels_that_the_model_has_not_lead_to_an_option_in_the_terminal_and_on_
     assert main(["audit", "--model", model, "--dataset", str(data), "--out", str(out)]) == 0
     told = capsys.readouterr()
     assert "2 of 2 labels name no class: " in told.err
-    assert "; labels says what a label is called in the model\n" in told.err
+    assert "{'good': 'CLASS', …}, says what a label is called in the model\n" in told.err
     assert told.out == f"{out / audit.PAGE}\n"
     page = (out / audit.PAGE).read_text(encoding="utf-8")
     assert "<code>--labels</code> says what a label is called in the model" in page

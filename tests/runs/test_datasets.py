@@ -19,7 +19,7 @@ import lrputils as lrp
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import EMBEDDED, load_classifier
 from lrputils.runs import datasets, folders, parts, results
-from lrputils.runs.datasets import evaluate_dataset, read
+from lrputils.runs.datasets import evaluate_dataset, forecast_dataset, read
 from lrputils.runs.settings import Settings
 from lrputils.study.variants import Label, LayerSweep, at_every_readout
 from tests import tiny
@@ -178,6 +178,33 @@ class TestGrowth:
         self.grown(classifier, out, SETTINGS, 10)
         assert "is complete: nothing to do" in capsys.readouterr().err
         assert {path: path.stat().st_mtime_ns for path in files(out)} == before
+
+    def test_few_texts_are_in_smaller_parts_and_a_folder_keeps_its_size(self, classifier, tmp_path):
+        usual = replace(SETTINGS, part_size=None)
+        out = self.grown(classifier, tmp_path / "few", usual, 15)
+        assert len([*out.glob("rows/part=*")]) == 8
+        out = self.grown(classifier, tmp_path / "named", SETTINGS, 4)
+        self.grown(classifier, out, usual, 8)
+        assert len([*out.glob("rows/part=*")]) == 2
+        texts = stream_texts(limit=4)
+        with pytest.raises(ValueError, match=r"limit=4|has 8 texts"):
+            forecast_dataset(classifier, texts, out, usual, parameters={"limit": 4})
+
+    def test_a_forecast_is_of_what_a_folder_lacks(self, classifier, tmp_path):
+        def foreseen(settings, limit):
+            how = {"parameters": {"limit": limit}}
+            texts = stream_texts(limit=limit)
+            return forecast_dataset(classifier, texts, tmp_path, settings, **how)
+
+        assert {*foreseen(SETTINGS, 8).seconds} == {"loo", "attnlrp"}
+        self.grown(classifier, tmp_path, SETTINGS, 8)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        assert "is complete: nothing to do" in foreseen(SETTINGS, 8)
+        assert (foreseen(BOTH, 8).texts, {*foreseen(BOTH, 8).seconds}) == (8, {"grad-x-input"})
+        more = foreseen(BOTH, 12)
+        assert (more.texts, {*more.seconds}) == (12, {"loo", "attnlrp", "grad-x-input"})
+        assert foreseen(SETTINGS, 12).texts == 4
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
     def test_a_method_is_added_with_its_options(self, classifier, tmp_path):
         out = self.grown(classifier, tmp_path / "out", SETTINGS, 6)
