@@ -124,19 +124,20 @@ def forecast_dataset(
             classifier, texts, **settings.asked(classifier), part_size=settings.part_size
         )
     out = Path(out)
-    asked, settings, *_ = _planned(
+    asked, settings, _, facts = _planned(
         classifier, texts, out, settings, (), parameters, engine or Here(), ""
     )
     named, groups = files(asked), {}
-    for missing, some in parts.lacking(out, texts, [*named], settings.part_size):
-        groups.setdefault(missing, []).append(some)
+    first, plain = next(iter(named)), unanswered(texts)
+    for part in parts.missing(out, facts, plain, [*named], settings.part_size, first):
+        groups.setdefault(part.missing, []).append(part.texts)
     found = [
         forecast(
             classifier,
             _joined(some, texts),
             **{**asked, "methods": [named[name] for name in missing]},
             part_size=settings.part_size,
-            known=next(iter(named)) not in missing,
+            known=first not in missing,
         )
         for missing, some in groups.items()
     ]

@@ -166,7 +166,7 @@ def measure_parts(
     signed, done = agree(out, facts), 0
     how: dict[str, Any] = {"total": count, "unit": " texts", "desc": "measured", "log": True}
     with bar(not quiet, **how) as shown:
-        todo = _missing(out, facts, texts, names, size, first, shown.update)
+        todo = missing(out, facts, texts, names, size, first, shown.update)
         for part, rows, seconds in (engine or Here())(classifier, measure, todo):
             if not agree(out, facts):  # `run.json` is there before the first rows
                 if signed:
@@ -184,14 +184,14 @@ def measure_parts(
     return done
 
 
-def _missing(
+def missing(
     out: Path,
     facts: Facts,
     texts: Texts | TextStream,
     names: Sequence[str],
     size: int,
     first: str,
-    there: Callable[[int], Any],
+    there: Callable[[int], Any] = int,
 ) -> Iterator[Part]:
     """Yield the parts of which something is missing; tell `there` of texts that are done."""
     answered, start = getattr(texts, "each", None), 0
@@ -208,17 +208,6 @@ def _missing(
         else:
             there(len(some))
         start += len(some)
-
-
-def lacking(
-    out: Path, texts: Texts | TextStream, names: Sequence[str], size: int
-) -> Iterator[tuple[tuple[str, ...], Texts]]:
-    """Yield the names that a part lacks, and its texts, without a look at what is there."""
-    for number, some in enumerate(unanswered(texts).parts(size)):
-        paths = {name: _path(out, number, name) for name in names}
-        missing = tuple(name for name, path in paths.items() if _count(path) != len(some))
-        if missing:
-            yield missing, some
 
 
 def stated(out: Path) -> Mapping[str, Any]:
@@ -290,14 +279,13 @@ def keep(
 
 
 def whole(path: Path, known: Mapping[str, Any]) -> bool:
-    """Return whether rows of these facts lie in a file; one with others goes, and that is said."""
+    """Return whether rows of these facts lie in a file; that it has others is said."""
     if not path.is_file():
         return False
     try:
         _read_part(path, known)
     except ValueError as reason:
         print(f"{path} is {reason}, and measured again", file=sys.stderr)
-        path.unlink(missing_ok=True)
         return False
     return True
 
@@ -329,15 +317,9 @@ def count(out: Path) -> int:
     """Return how many texts the parts of a run have."""
     texts = dict.fromkeys(out.glob(f"{ROWS}/part=*"), 0)
     for path in out.glob(f"{ROWS}/part=*/*.parquet"):
-        texts[path.parent] = max(texts[path.parent], _count(path))
+        with suppress(OSError, ValueError, pa.ArrowException):  # it is measured again
+            texts[path.parent] = max(texts[path.parent], _known(path).get("count", 0))
     return sum(texts.values())
-
-
-def _count(path: Path) -> int:
-    """Return how many texts a file of a part has; 0 where it is damaged, or not there."""
-    with suppress(OSError, ValueError, pa.ArrowException):
-        return _known(path).get("count", 0)
-    return 0
 
 
 def read(out: Path) -> tuple[dict[str, Any], list[pd.DataFrame]]:
