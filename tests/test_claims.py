@@ -30,7 +30,8 @@ def test_the_page_counts_its_claims():
     rows = {part.split("\n")[0]: re.findall(r"^\| (\d[\d, ]*) \|", part, re.M) for part in sections}
     counts = {title: sum(row.count(",") + 1 for row in some) for title, some in rows.items()}
     said = re.search(
-        r"Of (\d+) claims.* (\d+) agree.* (\d+) depend.* (\d+) are contradicted, (\d+) cannot .* (\d+) were",
+        r"Of (\d+) claims.* (\d+) agree.* (\d+) depend.* (\d+) are contradicted, "
+        r"(\d+) cannot .* (\d+) were",
         TEXT.replace("\n", " "),
     )
     order = "It depends", "Contradicted", "Cannot be told", "Not measured"
