@@ -108,6 +108,12 @@ class TestSpecifications:
             *(-1, 0),
         ]
 
+    def test_cp_lrp_is_higher_by_less_than_half_of_what_the_paper_prints(self):
+        by = ["model", "readout", "counted", "normalisation", "removal", "coefficient"]
+        gaps = compare(self.r(), "cp-lrp", "attnlrp", by).value
+        printed = paper.printed("table_2").r["sst"]
+        assert 0 < gaps.max() < (printed["cp-lrp"] - printed["attnlrp"]) / 2
+
     def test_in_no_specification_over_own_tokens_is_cp_lrp_higher(self):
         """Where it is, [CLS] counts, after the words, by the attention mask or deletion."""
         choices = ["model", "removal", "readout", "counted", "normalisation", "coefficient"]
@@ -780,7 +786,9 @@ class TestPrice:
     def test_attention_x_grad_is_ahead_of_attnlrp_in_classifiers_and_behind_on_sentences(self):
         classifiers = self.gain(price.ATTENTION, price.ATTN_LRP).loc[:, [MINI, FULL], :]
         assert (classifiers.low > 0).all()
+        assert (self.gain(price.ATTENTION, price.ATTN_LRP).value > 0).all()
         near = self.gain(price.ONE, price.ATTENTION)
+        assert (near.value > 0).all()
         assert (near.loc["SST-2"]["lead"] == 1).all()
         assert (near.loc["IMDB"].low > 0).all()
         assert (near.loc["IMDB"]["lead"] == 0).all()

@@ -56,10 +56,10 @@ def check_model(given: Mapping[str, Any]) -> None:
     Raises:
         ValueError: it is one.
     """
-    from lrputils.data.files import find_model
-
     if given.get("model") is None:
         return
+    from lrputils.data.files import find_model
+
     _, folder, _ = find_model(given["model"])
     config = json.loads((folder / "config.json").read_text("utf-8"))
     speaks = any(

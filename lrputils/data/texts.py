@@ -126,9 +126,10 @@ def load_texts(
         revision=revision,
     )
     texts = next(stream(limit=limit, seed=seed).parts(2**31))
-    if seed is not None and len(texts) == limit and isinstance(dataset, str | Path):
+    own = isinstance(dataset, str | Path) and dataset not in OWN
+    if own and seed is not None and len(texts) == limit:
         count = sum(map(len, stream().parts(1_024)))
-        if count > limit and dataset not in OWN:
+        if count > limit:
             print(f"{limit} of {count:,} texts (limit={limit})", file=sys.stderr)
     return texts
 
