@@ -48,19 +48,22 @@ def add_curves(rows: pd.DataFrame) -> pd.DataFrame:
 def draw_gains(rows: pd.DataFrame, measure: str, models: Sequence[str], title: str) -> Drawing:
     """Draw one measure of the paper's Figure 2: what each set of layers gains over AttnLRP.
 
-    A row of panels is a family of sets, a column a task. Models differ in the unit of their logits,
-    so what Δ gains is in percent of AttnLRP's Δ.
+    A row of panels is a family of sets, a column a task; the families of one task stand side by
+    side. Models differ in the unit of their logits, so what Δ gains is in percent of AttnLRP's Δ.
 
     Args:
-        rows: of `name_sets`, read out at one place, with a column `task`, "SST-2" or "IMDB".
+        rows: of `name_sets`, read out at one place, with a column `task`, "SST-2" or "IMDB". What
+            has no rows gets no panel.
         measure: a name in `MEASURES`.
         models: which to draw; those without rows of a task are left out of its panels.
         title: of the figure; by default what it draws.
     """
     title = title or f"CP-LRP's rule in these layers: {measure}; dashed: the paper"
     column, published = MEASURES[measure]
+    families = {name: how for name, how in FAMILIES.items() if (rows.family == name).any()}
+    tasks = {name: texts for name, texts in TASKS.items() if (rows.task == name).any()}
     panels = {}
-    for (family, layers), (task, texts) in product(FAMILIES.items(), TASKS.items()):
+    for (family, layers), (task, texts) in product(families.items(), tasks.items()):
         ours = _mean_gain(rows[rows.task == task], column, percent=column == "delta")
         printed = paper.ablations(task)[published]
         start = printed["attnlrp", 0]

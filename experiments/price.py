@@ -42,16 +42,17 @@ _BUDGETS = {name: options["budget"] for name, (_, options) in WAYS.items() if "b
 # Method and options of a recorded map → its name.
 _RECORDED = {(method, spelled(options)): name for name, (method, options) in WAYS.items()}
 _RECORDED["loo", ""] = LOO
-# What the picture joins by a line, with the method whose colour it has.
+# What the picture joins by a line from the mask gradient on, with the method whose colour it has.
 _LINES = {
-    "Mask gradient, half-removal, nine-pass map": ("mask-gradient", [ONE, HALVES, BOTH]),
-    "Mask gradient, budgeted LOO": ("budgeted-loo", [ONE, THREE, SIX, HALF, LOO]),
+    "Half-removal, nine-pass map": ("mask-gradient", [ONE, HALVES, BOTH]),
+    "Budgeted LOO": ("budgeted-loo", [ONE, THREE, SIX, HALF, LOO]),
 }
 # Maps of three passes: method, mark, and how far beside three it stands.
-_BESIDE = {
+_OF_THREE = {
+    ONE: ("mask-gradient", "o", 1),
     CP_LRP: ("cp-lrp", "v", 0.92),
-    ATTN_LRP: ("attnlrp", "^", 1.1),
-    ATTENTION: ("attention-x-grad", "D", 1.22),
+    ATTN_LRP: ("attnlrp", "^", 1.09),
+    ATTENTION: ("attention-x-grad", "D", 1.19),
 }
 # Data → the panel; "reviews" are those that come with the package.
 PANELS = {"SST-2": "sentences", "IMDB": "reviews"}
@@ -153,7 +154,7 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
     panels = list(dict.fromkeys(zip(*map(means.index.get_level_values, (0, 1)), strict=True)))
     rows = -(-len(panels) // 2)
     size = {"rows": rows, "columns": min(2, len(panels)), "squeeze": False, "sharey": True}
-    figure, grid = new_figure(WIDTH, 1.5 + 1.75 * rows, title=title, **size)
+    figure, grid = new_figure(WIDTH, 1.4 + 2.1 * rows, title=title, **size)
     figure.values = means
     for axis, (data, model) in zip(grid.flat, panels, strict=False):
         panel = by_panel.loc[data, model]
@@ -161,12 +162,12 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
             line = panel.reindex(names).dropna(subset="value")
             look = {"color": COLORS[METHODS[method].colour], "label": label}
             axis.vlines(line.passes, line.low, line.high, color=look["color"], lw=2, alpha=0.5)
-            shape = {"marker": "o", "ls": "-"} if method == "mask-gradient" else {"marker": "s"}
-            axis.plot(line.passes, line.value, ms=4.5, lw=1.4, **shape, **look)
+            shape = "o" if method == "mask-gradient" else "s"
+            axis.plot(line.passes, line.value, marker=shape, ms=4.5, lw=1.4, **look)
         if LOO in panel.index:
             end = panel.loc[LOO]
             axis.plot(end.passes, end.value, "s", color=COLORS["ink"], ms=4.5, label=LOO)
-        for name, (method, mark, shift) in _BESIDE.items():
+        for name, (method, mark, shift) in _OF_THREE.items():
             if name in panel.index:
                 row, colour = panel.loc[name], COLORS[METHODS[method].colour]
                 axis.vlines(3 * shift, row.low, row.high, color=colour, lw=2, alpha=0.5)
@@ -181,10 +182,10 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
         axis.set_visible(False)
     for axis in grid[:, 0]:
         axis.set_ylabel("r with LOO")
-        axis.set_ylim(min(0.25, means.value.min() - 0.05), 1.05)
+        axis.set_ylim(means.low.min() - 0.05, 1.05)
     for axis in grid[-1]:
         axis.set_xlabel("forward passes per text")
-    figure.legend_below(1)
+    figure.legend_below(2)
     return figure
 
 

@@ -23,8 +23,8 @@ def lead_grid(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:
     """Draw AttnLRP − CP-LRP as grids of cells in the higher method's colour, two panels a row.
 
     Args:
-        panels: heading → columns `value` and `higher` (1: AttnLRP, -1: CP-LRP, 0: neither), indexed
-            by read-out and tokens.
+        panels: heading → columns `value`, `higher` (1: AttnLRP, -1: CP-LRP, 0: neither) and `lead`
+            (not 0: the number is bold), indexed by read-out and tokens.
     """
     rows = -(-len(panels) // 2)
     tables = {heading: _grid(table) for heading, table in panels.items()}
@@ -44,7 +44,7 @@ def lead_grid(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:
 
 def _grid(table: pd.DataFrame) -> pd.DataFrame:
     """The columns that are drawn, read-outs and tokens in the order of the text."""
-    table = table[["value", "higher"]]
+    table = table[["value", "higher", "lead"]]
     return table.reindex([(at, n) for at in READOUTS for n in COUNTED if (at, n) in table.index])
 
 
@@ -57,7 +57,8 @@ def _cells(axes: Axes, table: pd.DataFrame) -> None:
         axes.add_patch(Rectangle((x, y), 1, 1, fc=colour, ec="white", lw=1.5))
         ink = "white" if sum(to_rgb(colour)) < 1.5 else COLORS["ink"]
         number = f"{round(cell.value, 2) + 0:+.2f}".replace("0.", ".", 1).replace("-", "−")
-        axes.text(x + 0.5, y + 0.5, number, ha="center", va="center", color=ink)
+        look = {"color": ink, "fontweight": "bold" if cell.lead else "normal"}
+        axes.text(x + 0.5, y + 0.5, number, ha="center", va="center", **look)
     axes.set(xlim=(0, len(tokens)), ylim=(len(readouts), 0))
     axes.set_xticks([n + 0.5 for n in range(len(tokens))], [_TOKENS[n] for n in tokens])
     axes.set_yticks([n + 0.5 for n in range(len(readouts))], [NAMES.get(n, n) for n in readouts])

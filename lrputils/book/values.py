@@ -29,7 +29,6 @@ _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 WANTED: dict[str, _Rule] = {
     "values": (lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
     "max_factors": _from(3),
-    "epsilon": _from(0),
     "embedding": _one_of("learned", "none"),
     "pooling": _one_of("mean", "flattened"),
     "scaling": _one_of("unit", "standard", "signed"),

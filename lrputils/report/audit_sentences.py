@@ -107,9 +107,9 @@ def of_lead(lead: Lead) -> str:
     reason = why_no_lead(lead.difference)
     enough = _about(lead.texts, lead.mean.used, ", so take the cheaper one, if one is")
     told = {
-        CLEAR: f"Use {lead.best}: it leads all others. The closest call is {lead.rival}, "
+        CLEAR: f"{lead.best} leads all others. The closest call is {lead.rival}, "
         f"lower by {gap}.",
-        ALIKE: f"Use {lead.best} or {lead.rival}: alike within {MARGIN} ({gap}).",
+        ALIKE: f"{lead.best} and {lead.rival} are alike within {MARGIN} ({gap}).",
         CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} "
         f"in mean{reason and f', but {reason}'}; {enough}.",
     }

@@ -35,7 +35,6 @@ MISTAKES = [
     ("4 --out RUN -p chunk=0", "04_imdb: chunk=0 must be 1 or more"),
     ("2 --out RUN -p seeds=0", "02_linear_attention: seeds=0 must be 1 or more"),
     ("1 --out RUN -p max_factors=2", "max_factors=2 must be 3 or more"),
-    ("1 --out RUN -p epsilon=-1", "epsilon=-1 must be 0 or more"),
     ("intro --out RUN -p limit=2", "intro has no parameter 'limit'; it has: none"),
     ("3 --profile YAML", "03_sst: limit=0 must be 1 or more"),
     ("3 --out RUN -p limit", "name=value"),

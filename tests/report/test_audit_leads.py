@@ -39,7 +39,7 @@ def test_the_best_leads_where_its_distance_is_clear():
     assert (found.best, found.outcome, found.rival) == ("b", CLEAR, "c")
     assert found.difference.low > 0
     assert of_lead(found).startswith(
-        "Use b: it leads all others. The closest call is c, lower by 0."
+        "b leads all others. The closest call is c, lower by 0."
     )
 
 
