@@ -60,9 +60,9 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -c 'import subprocess; subprocess.run(["$(BIN)/mypy"], check=True, timeout=120)'
 
-# Three processes of a thread each, since one often waits for a browser or a kernel; one that has
-# ended a file or a chapter takes the next.
-PYTEST = OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 3
+# Two processes of a thread each, of which each imports and collects everything; one that has ended
+# a file or a chapter takes the next.
+PYTEST = OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
 
 unit: $(STAMP)
 	$(PYTEST) --dist loadfile --no-loadscope-reorder tests

@@ -1,13 +1,9 @@
 """Fine-tuning: from labelled texts to a folder that is explained; what is refused."""
 
-import re
-
-import pytest
 import torch
 
 import lrputils as lrp
 from experiments import fine_tune
-from experiments.command import run_alone
 from tests import tiny
 
 SHORT = {"data": "reviews", "max_length": 24, "epochs": 0.5, "batch": 16}
@@ -37,23 +33,3 @@ def test_a_decoder_without_a_padding_token_and_three_new_classes(tmp_path):
     clf = lrp.load_classifier(fine_tune.make(data=str(data), out=tmp_path / "out", **how))
     assert clf.labels == ("1", "2", "3")
     assert lrp.leave_one_out(clf, clf.encode(["good", "a fine film"])).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("--data words.csv --out new", "has the labels [], and their names are []"),
-        ("--data reviews --out new --labels only", "labels [0, 1], and their names are ['only']"),
-        ("--data reviews --out full", "holds something already: name a new folder"),
-        ("--data nowhere.csv --out new", "there is no such file"),
-        ("--data reviews --out new --base full", "holds no config.json"),
-    ],
-)
-def test_mistakes_are_refused_before_anything_is_made(words, sentence, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "words.csv").write_text("text\na film\nanother\n", encoding="utf-8")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises((OSError, ValueError), match=re.escape(sentence)):
-        run_alone(fine_tune.make, words.split(), prog="fine_tune")
-    assert not (tmp_path / "new").exists()

@@ -1,6 +1,5 @@
 """The committed recordings: small, without local traces, and what a new measurement gives again."""
 
-import json
 import re
 from contextlib import redirect_stdout
 from io import StringIO
@@ -35,8 +34,8 @@ def test_there_are_recordings_and_they_are_small():
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: f"{path.parent.name}/{path.name}")
 class TestRun:
-    def test_it_says_what_was_run_on_what_with_which_code(self, run):
-        facts = json.loads((run / results.PROVENANCE).read_text())
+    def test_its_rows_are_those_described_and_it_says_what_was_run_on_what(self, run):
+        facts = results.read(run).provenance
         assert facts["command"].startswith(COMMANDS)
         assert re.fullmatch(r"sha256 [0-9a-f]{64}|commit [0-9a-f]{40}", facts["data"]["identity"])
         assert re.match(r"[0-9a-f]{40}", facts["revision"])

@@ -1,14 +1,11 @@
 """Recording what the book quotes: rows, going on after a kill, the command line, mistakes."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import lrputils as lrp
 from experiments import conventions
-from experiments.command import run_alone
 from experiments.recordings import __main__ as recordings
 from experiments.recordings import evaluations as kind
 from experiments.recordings import layers
@@ -75,32 +72,6 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(
     assert {p.name for p in (tmp_path / "run").iterdir()} == {results.ROWS, results.PROVENANCE}
     with pytest.raises(FileExistsError, match="holds a recording: remove it, or name another"):
         record(classifier, texts, tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("texts --model no/such/folder", "no/such/folder"),
-        ("texts --dataset missing.csv", "missing.csv"),
-        ("texts --split test", "split"),
-        ("texts --limit 0", "limit=0: the smallest possible value is 1"),
-        ("texts -o methods=[ig] -o curves=[rollout]", "curves of ['rollout'], which are not among"),
-        ("texts -o method=ig", "texts has the options ['methods', 'curves'"),
-        ("maps -o removals=[mask,all]", "unknown removal(s) ['all']; choose from ['attention-mask"),
-        ("maps -o methods=[shap]", "unknown method 'shap' (did you mean 'shapley'?); there are"),
-        ("remedy -o methods=[mask-gradient:thirds]", "'thirds' is no option of 'mask-gradient'"),
-        ("yardstick -o permutations=5", "permutations=5 is not an even number from 4 on"),
-        ("yardstick --longest 0", "longest=0: the smallest possible value is 1"),
-        ("uniform --longest 1", "--longest 1: each of the 3 texts has more words"),
-    ],
-)
-def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path):
-    asked = [*arguments.split(), "--seed", "0", "--quiet", "--out", str(tmp_path / "x")]
-    limit = [] if "--limit" in asked else ["--limit", "3"]
-    with pytest.raises((ValueError, OSError), match=re.escape(message)) as caught:
-        run_alone(recordings.record, [*asked, *limit], prog="recordings")
-    assert len(str(caught.value).splitlines()) == 1
-    assert not (tmp_path / "x").exists()
 
 
 def test_maps_are_those_of_each_convention(classifier):

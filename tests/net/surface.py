@@ -14,13 +14,17 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import lrputils as lrp
+from experiments.bench import bench
 from experiments.command import run_alone
+from experiments.fine_tune import make
 from experiments.recordings.__main__ import record
 from lrputils.__main__ import main
+from lrputils.book import execution
 from lrputils.report import audit_answers, audit_sentences
 from tests import tiny
 
@@ -32,37 +36,6 @@ TEXTS = FOLDER / "texts.csv"
 KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored"]
 VERBS = ["", "explain", "execute", "build", "audit", "evaluate", "methods"]
 
-# A command, in an empty folder with the files of `_prepare`; the book is where it is.
-REFUSALS = """\
-explain "a film" --methods ig,shap
-explian "a film"
-explain a film
-explain "a film" --target maybe
-explain "a film" --model none/
-explain "a film" --out film.pdf
-evaluate --limit 2
-evaluate --out x --part-size 0
-evaluate --out x --dataset missing.csv
-evaluate --out x --dataset empty.csv
-evaluate --out x --dataset gap.csv
-evaluate --out x --dataset words.csv
-evaluate --out file --limit 1
-evaluate --out x --methods shap
-evaluate --out x --engine ray
-evaluate --out x --address auto
-evaluate --out=
-evaluate --model ""
-audit --out x --limit 0
-audit --out x --split test
-audit
-execute 13
-execute 3 --out x -p limit=0
-execute 3 --out x -p limt=2
-execute 3 -p limit=2
-execute 1 --out x -p values=[2]
-build --profile none
-"""
-
 
 def said(arguments: list[str]) -> tuple[int, str, str]:
     """Run a command in this process; return its status, and what it printed to either stream."""
@@ -73,6 +46,14 @@ def said(arguments: list[str]) -> tuple[int, str, str]:
         except SystemExit as stop:
             status = stop.code
     return status, out.getvalue(), errors.getvalue()
+
+
+def alone(function: Callable, arguments: list[str]) -> tuple[int, str, str]:
+    """The same of a command line of a function's own, in `experiments`."""
+    try:
+        return 0, str(run_alone(function, arguments, prog="…")), ""
+    except (OSError, ValueError) as error:
+        return 1, "", str(error)
 
 
 def names() -> Iterator[str]:
@@ -109,33 +90,55 @@ def helps() -> Iterator[str]:
             yield ""
 
 
+# Who refuses, by the first word of a command.
+PROGRAMS = {
+    "lrputils": said,
+    "bench": partial(alone, bench),
+    "fine_tune": partial(alone, make),
+    "recordings": partial(alone, record),
+}
+
+
 def refusals() -> Iterator[str]:
-    """Commands that are refused, their status and their sentence."""
+    """Each command of the file, in an empty folder with some files; its status, its sentence.
+
+    A new one is written there behind "$", with "…" for the folder; the book is where it is.
+    """
+    kept = (FOLDER / "refusals.txt").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         _prepare(Path(folder))
-        for command in REFUSALS.splitlines():
-            at = ROOT if command.split()[0] in ("execute", "build") else folder
-            with chdir(at), mock.patch.dict(os.environ, COLUMNS="80"):
-                status, out, errors = said(
-                    shlex.split(command.replace("--out x", f"--out {folder}/x"))
-                )
-            yield f"$ lrputils {command}"
-            last = (
-                (out + errors).strip().splitlines()[-1].replace(folder, "…").replace(str(ROOT), "…")
-            )
-            yield f"{status}: {last}"
+        prepared = {path.name for path in Path(folder).iterdir()}
+        for command in re.findall(r"^\$ (.+)$", kept, re.M):
+            program, *words = shlex.split(command.replace("…", folder))
+            at = ROOT if words[0] in ("execute", "build") else folder
+            with chdir(at), mock.patch.dict(os.environ, COLUMNS="80"), _no_kernel:
+                status, out, errors = PROGRAMS[program](words)
+            yield f"$ {command}"
+            told = (out + errors).strip().replace(folder, "…").replace(str(ROOT), "…")
+            yield f"{status}: {re.sub(_OTHERS_WORDS, '…', told)}"
         left = {path.name for path in Path(folder).iterdir()}
-        yield f"files that a refused command left: {sorted(left - _PREPARED) or 'none'}"
+        yield f"files that a refused command left: {sorted(left - prepared) or 'none'}"
 
 
-_PREPARED = {"empty.csv", "gap.csv", "words.csv", "file"}
+_no_kernel = mock.patch.object(execution, "ProcessPoolExecutor", side_effect=AssertionError)
+_OTHERS_WORDS = r"(?<=cannot be used here: ).*|(?<=the hub cannot be reached ).*"
 
 
 def _prepare(folder: Path) -> None:
-    (folder / "empty.csv").write_text("text,label\n")
-    (folder / "gap.csv").write_text("text,label\na film,1\n,0\n")
-    (folder / "words.csv").write_text("words,stars\ngood,1\n")
-    (folder / "file").touch()
+    for name in ("adapter", "empty", "full", "speaks"):
+        (folder / name).mkdir()
+    for name, content in {
+        "adapter/adapter_config.json": "{}",
+        "empty.csv": "text,label\n",
+        "file": "",
+        "full/notes.txt": "mine",
+        "gap.csv": "text,label\na film,1\n,0\n",
+        "mine.yml": "03_sst: {limit: 0}\n",
+        "plain.csv": "text\na film\nanother\n",
+        "speaks/config.json": '{"architectures": ["GPT2LMHeadModel"]}',
+        "words.csv": "words,stars\ngood,1\n",
+    }.items():
+        (folder / name).write_text(content)
 
 
 def rows() -> Iterator[str]:

@@ -257,19 +257,6 @@ def test_a_dry_run_says_it_and_writes_nothing(table, tmp_path, monkeypatch, caps
     )
     assert told.endswith("\nanswer  none: 20 texts are the least that decide\n")
     assert not [*tmp_path.iterdir()]
-    assert main(["audit", "--dataset", str(table)]) == 1
-    assert "--dry-run needs none" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [("--target=up", "is none of negative, positive"), ("--label-column=stars", "stars")],
-)
-def test_a_refused_audit_leaves_no_folder(table, tmp_path, capsys, option, said):
-    out = tmp_path / "out"
-    assert main(["audit", "--dataset", str(table), option, "--out", str(out), "--quiet"]) == 1
-    assert said in capsys.readouterr().err
-    assert not out.exists()
 
 
 def test_of_a_model_without_rules_gradients_are_judged_and_of_more_texts(tmp_path, capsys):
