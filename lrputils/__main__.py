@@ -18,12 +18,10 @@ from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.mistakes import about
 from lrputils.progress import say, spell_out
-from lrputils.runs.folders import writable
+from lrputils.runs.folders import RUN, writable
 from lrputils.runs.options import FIELDS, Names, Words, application, call
 from lrputils.runs.settings import Chosen, Drawn, Explained, Settings
 
-_LONG = 2_000  # characters of a text that takes longer than a look
-_MINUTE = 60  # seconds after which sentences are proposed
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _SHORT = re.compile("map segment|out of memory|not enough memory|allocate memory")
@@ -54,7 +52,6 @@ def explain(
     device: str = "auto",
     template: str | None = None,
     verbalizers: str | None = None,
-    dry_run: bool = False,
     out: Annotated[Path | None, Parameter(name=["--out", "--html"])] = None,
 ) -> Any:
     """Explain what a classifier makes of one text, or what a language model says to it.
@@ -79,7 +76,6 @@ def explain(
         device: auto (a GPU if there is one), cpu, cuda:1
         template: a prompt with {text}, by which a language model is a classifier
         verbalizers: the classes in such a model's own words, a token each, as ' bad, good'
-        dry_run: say what it will take, and explain nothing
         out: write this file, .html, .svg or .png, instead
     """
     text = sys.stdin.read() if text == "-" else text
@@ -107,14 +103,6 @@ def explain(
     chats = classifier.architecture.language_model and classifier.tokenizer.chat_template
     if chats and isinstance(prompt, str):
         print(_PLAIN, file=sys.stderr)
-    asked = prompt, methods, units, max_length, target
-    if dry_run:
-        if chats:
-            raise ValueError("--dry-run is of a classifier's text: an answer's cost depends on it")
-        return _expected(classifier, *asked)
-    if not chats and len(text) > _LONG:
-        with suppress(ValueError):  # of a text that is too long, which is refused below
-            print(_expected(classifier, *asked), file=sys.stderr)
     shown = explain_text(
         classifier,
         prompt,
@@ -126,30 +114,6 @@ def explain(
         removal=removal,
     )
     return shown.save(out) if out else shown
-
-
-def _expected(
-    classifier: Any,
-    text: Any,
-    methods: Sequence[str],
-    units: str,
-    max_length: int | None,
-    target: str | None,
-) -> Any:
-    """Return what explaining one text takes; if that is minutes, also by sentences."""
-    from lrputils.report.explain import NARROWED
-    from lrputils.study.cost import forecast
-
-    others = [name for name in methods if name != "loo"]
-    how = {"max_length": max_length, "truncate": max_length is not None, "batch_size": 1}
-    how["target"] = target
-    first = "sentence" if units == NARROWED else units
-    found = forecast(classifier, [text], others, units=first, **how)
-    if units in ("token", "word") and found.total > _MINUTE:
-        fewer = forecast(classifier, [text], others, units="sentence", **how)
-        way = f"--units sentence (--units {NARROWED} adds the words of three)"
-        found = replace(found, shorter={**found.shorter, way: fewer.total})
-    return found
 
 
 def execute(
@@ -253,14 +217,19 @@ def audit(
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
     from lrputils.report.audit_answers import FEWEST
-    from lrputils.report.audit_plan import expected, settings
+    from lrputils.report.audit_plan import settings, variants
+    from lrputils.runs.datasets import forecast_dataset
 
     asked = settings(**vars(explained or Explained()), curves=curves)
     classifier, texts = chosen.load()
-    if dry_run or not (quiet or (out / "run.json").is_file()):
-        foreseen = expected(classifier, texts, asked)
-        few = f"\nanswer  none: {FEWEST} texts are the least that decide"
-        told = f"{foreseen}{few if foreseen.texts < FEWEST else ''}"
+    there = out is not None and (out / RUN).is_file()
+    if dry_run or not (quiet or there):
+        others = variants(classifier, asked)
+        how = {"variants": others, "parameters": chosen.of_texts}
+        foreseen = forecast_dataset(classifier, texts, out, asked, **how)
+        told = str(foreseen)
+        if not there and foreseen.texts < FEWEST:
+            told += f"\nanswer  none: {FEWEST} texts are the least that decide"
         if dry_run:
             return told
         print(told, file=sys.stderr)

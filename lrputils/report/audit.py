@@ -179,12 +179,13 @@ def write_audit(
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
     settings, out = settings or audit_plan.settings(), Path(out)
+    variants = audit_plan.variants(classifier, settings)
     datasets.evaluate_dataset(
         classifier,
         texts,
         out,
         settings,
-        variants=audit_plan.variants(classifier, settings),
+        variants=variants,
         command=command,
         parameters=parameters,
         quiet=quiet,
@@ -195,7 +196,9 @@ def write_audit(
         print("checking the rules, timing a batch, writing the page …", file=sys.stderr)
     run = Audited(recording.rows, settings.units, supplied(settings.scores))
     found = Audit(run, gates(classifier, next(texts.parts(2)), settings.max_length))
-    forecast = audit_plan.expected(classifier, whole or texts, settings)
+    forecast = datasets.forecast_dataset(
+        classifier, whole or texts, None, settings, variants=variants
+    )
     spent = duration(forecast.seconds[REFERENCE])
     next_step = sentences.next_step(found.leads, spent, forecast.texts)
     html = _page(classifier, texts, found, facts, forecast, next_step)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from lrputils.attribution import METHODS, attribute
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import has_answers
 from lrputils.model.readout import readouts
@@ -22,7 +22,6 @@ from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.report.figures.style import NAMES
 from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
-from lrputils.study.cost import Forecast, forecast
 from lrputils.study.evaluation import REFERENCE
 from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
@@ -61,12 +60,6 @@ def variants(classifier: Classifier, settings: Settings) -> list[Variant | Layer
     lrp = at_every_readout(*LRP, model=classifier.model)
     found = [*lrp, *found]
     return found if settings.curves else [*found, LayerSweep(readouts(classifier.architecture))]
-
-
-def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> Forecast:
-    """Return what an audit of these texts takes."""
-    asked = settings.asked(classifier, variants(classifier, settings))
-    return forecast(classifier, texts, **asked, part_size=settings.part_size)
 
 
 def label(name: str, readout: str = "") -> str:

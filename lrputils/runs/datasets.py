@@ -111,6 +111,7 @@ def forecast_dataset(
     out: str | Path | None = None,
     settings: Settings | None = None,
     *,
+    variants: Sequence[Variant | LayerSweep] = (),
     parameters: Mapping[str, Any] | None = None,
     engine: Here | None = None,
 ) -> Forecast | str:
@@ -120,12 +121,11 @@ def forecast_dataset(
     """
     settings = settings or Settings()
     if out is None or not parts.stated(Path(out)):
-        return forecast(
-            classifier, texts, **settings.asked(classifier), part_size=settings.part_size
-        )
+        asked = settings.asked(classifier, variants)
+        return forecast(classifier, texts, **asked, part_size=settings.part_size)
     out = Path(out)
     asked, settings, _, facts = _planned(
-        classifier, texts, out, settings, (), parameters, engine or Here(), ""
+        classifier, texts, out, settings, variants, parameters, engine or Here(), ""
     )
     named, groups = files(asked), {}
     first, plain = next(iter(named)), unanswered(texts)

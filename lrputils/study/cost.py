@@ -93,7 +93,7 @@ def forecast(
     units: str = "token",
     target: int | str | None = None,
     truncate: bool = True,
-    part_size: int | None = 64,
+    part_size: int | None = None,
     known: bool = False,
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.

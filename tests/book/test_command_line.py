@@ -117,9 +117,9 @@ def test_labels_are_called_otherwise_in_the_model(option, tmp_path, capsys):
 
 
 def test_a_dry_run_refuses_what_the_run_refuses(capsys):
-    assert main(["explain", "a film", "--dry-run", "--target", "neutral"]) == 1
+    assert main(["evaluate", "--limit", "2", "--dry-run", "--target", "neutral"]) == 1
     assert "target='neutral' is none of negative, positive" in capsys.readouterr().err
-    assert main(["explain", "a film", "--dry-run", "--target", "positive"]) == 0
+    assert main(["evaluate", "--limit", "2", "--dry-run", "--target", "positive"]) == 0
     assert "\ntime    " in capsys.readouterr().out
 
 

@@ -250,7 +250,8 @@ class TestFolder:
 def test_a_dry_run_says_it_and_writes_nothing(table, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["audit", "--dataset", str(table), "--limit", "3", "--dry-run"]) == 0
-    told = capsys.readouterr().out
+    told, said = capsys.readouterr()
+    assert said == "3 of 12 texts (limit=3)\n"
     assert re.match(
         r"texts   3, \d+ tokens, .*\ntime    (under a second|about .*) on one cpu(: loo \d+%, |\n)",
         told,

@@ -113,7 +113,7 @@ class TestForecast:
 
         monkeypatch.setattr(cost, "_token_second", clock)
         texts = ["dull " * (n - 2) for n in (3, 4, 30, 40, 50)]
-        forecast(classifier, texts, ["grad-x-input"], batch_size=4)
+        forecast(classifier, texts, ["grad-x-input"], batch_size=4, part_size=64)
         _, maps = ran  # 1600 of 5025 are half done before 40
         assert maps == 4 * 40 * 3
 
