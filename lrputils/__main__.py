@@ -215,13 +215,14 @@ def audit(
         raise ValueError(_NOWHERE)
     say(_LOADING.format(chosen.model or _OWN), quiet)
     from lrputils.data.texts import stream_texts
+
+    classifier, texts = chosen.load()
     from lrputils.report import audit as auditing
     from lrputils.report.audit_answers import FEWEST
-    from lrputils.report.audit_plan import settings, variants
+    from lrputils.report.audit_plan import variants
     from lrputils.runs.datasets import forecast_dataset
 
-    asked = settings(**vars(explained or Explained()), curves=curves)
-    classifier, texts = chosen.load()
+    asked = Settings(methods=(), **vars(explained or Explained()), curves=curves)
     there = out is not None and (out / RUN).is_file()
     if dry_run or not (quiet or there):
         others = variants(classifier, asked)
@@ -281,11 +282,11 @@ def evaluate(
     if address and engine != "ray":
         raise ValueError(about("address", address) + " is of a cluster: add --engine ray")
     say(_LOADING.format(chosen.model or _OWN), quiet)
+    classifier, texts = chosen.load()
     from lrputils.runs.cluster import Ray
     from lrputils.runs.datasets import evaluate_dataset, forecast_dataset
 
     cluster = Ray(chosen.model, chosen.device, address) if engine == "ray" else None
-    classifier, texts = chosen.load()
     how = {"parameters": chosen.of_texts, "engine": cluster}
     if dry_run:
         return forecast_dataset(classifier, texts, out, settings, **how)

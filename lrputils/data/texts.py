@@ -156,11 +156,6 @@ class TextStream:
             yield self.each(found) if self.each else found
 
 
-def part_size(count: int) -> int:
-    """Return how many of so many texts are measured together: what a kill loses is a tenth."""
-    return min(64, -(-count // 10))
-
-
 def unanswered(texts: Texts | TextStream) -> Texts | TextStream:
     """Return texts as they are read, before a model answers them."""
     return replace(texts, each=None) if isinstance(texts, TextStream) else texts

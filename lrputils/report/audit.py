@@ -136,9 +136,8 @@ def audit(
         ValueError: see `lrputils.evaluate`.
     """
     texts = load_texts([texts] if isinstance(texts, str) else texts)
-    settings = audit_plan.settings(
-        units=units, target=target, max_length=max_length, batch_size=batch_size, curves=curves
-    )
+    how = {"units": units, "target": target, "max_length": max_length}
+    settings = Settings(methods=(), batch_size=batch_size, curves=curves, **how)
     tools = supplied(scores, texts)
     asked = settings.asked(classifier, [*audit_plan.variants(classifier, settings), *tools])
     rows = compact(evaluate(classifier, texts, **asked, progress=False).rows)
@@ -166,7 +165,7 @@ def write_audit(
         classifier: `load_classifier`'s answer.
         texts: `stream_texts`' answer.
         out: the audit's folder.
-        settings: see `audit_plan.settings`.
+        settings: see `Settings`; its methods are measured too, and not shown.
         whole: all texts, whose cost is forecast; `texts` if not given.
         command: what to call to get the same page.
         parameters: how the texts were chosen.
@@ -178,7 +177,7 @@ def write_audit(
     Raises:
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
-    settings, out = settings or audit_plan.settings(), Path(out)
+    settings, out = settings or Settings(methods=()), Path(out)
     variants = audit_plan.variants(classifier, settings)
     datasets.evaluate_dataset(
         classifier,
@@ -319,7 +318,7 @@ def _page(
         "conventions": conventions(found.conventions),
     }
     if found.gains:
-        tables["layers"] = pd.concat(found.gains)[_ENDS].rename(index=NAMES)
+        tables["layers"] = pd.concat(found.gains)[[*_ENDS, "lead"]].rename(index=NAMES)
         figures["layers"] = bypassed(found.gains)
     filled = templates(rounded=_rounded, base64=_base64, duration=duration)
     return filled.get_template("audit.html").render(
@@ -340,6 +339,7 @@ def _page(
         figures=figures,
         tracks=answers.TRACKS,
         margin=answers.MARGIN,
+        false_leads=max(answers.FALSE_LEADS.values()),
         loo=REFERENCE,
     )
 

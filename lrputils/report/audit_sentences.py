@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import pandas as pd
-
+from lrputils.report.answers import ahead, why_no_lead
 from lrputils.report.audit_answers import (
     ALIKE,
     CANNOT_TELL,
     CLEAR,
-    FALSE_LEADS,
     FEWEST,
     FIRST,
     FORECAST,
@@ -25,7 +23,6 @@ from lrputils.report.audit_answers import (
 )
 from lrputils.report.audit_plan import LRP, label
 from lrputils.report.figures.style import NAMES
-from lrputils.stats import Difference
 
 
 def headline(verdict: Verdict, *, ruled: bool, sound: bool) -> str:
@@ -116,18 +113,6 @@ def of_lead(lead: Lead) -> str:
     return told[lead.outcome]
 
 
-def why_no_lead(gap: Difference) -> str:
-    """Why neither of two leads, although the mean of one is higher; "" for too few texts."""
-    if gap.used < FEWEST:
-        return ""
-    if gap.low <= 0 <= gap.high:
-        return "the interval holds zero"
-    if gap.share_low <= 0.5 <= gap.share_high:
-        share = max(gap.share, 1 - gap.share)
-        return f"{share:.0%} of {gap.used} texts agree, too few to be sure of most"
-    return "one text more against it would put zero into the interval"
-
-
 def of_tool(name: str, tool: Tool) -> str:
     """Whether a tool's maps track LOO, and which maps of one pass are ahead of them."""
     verdict, r = tool.verdict, tool.verdict.r
@@ -141,11 +126,7 @@ def of_tool(name: str, tool: Tool) -> str:
         f"[{r.low:.2f}, {r.high:.2f}], n = {r.used}{constant}; below {TRACKS:.2f} on "
         f"{verdict.below:.0%} of the texts."
     ]
-    for other, gap in tool.gaps.items():
-        side = {1: f"{other} is ahead of it", -1: f"It is ahead of {other}"}
-        interval = f"{gap.value:+.3f} [{gap.low:.3f}, {gap.high:.3f}]"
-        said = side.get(gap.lead, f"Neither it nor {other} leads")
-        parts.append(f"{said}: {interval}, on {gap.share:.0%} of the texts.")
+    parts += [f"{ahead(other, name, gap)}." for other, gap in tool.gaps.items()]
     return " ".join(parts)
 
 
@@ -170,38 +151,10 @@ def of_conventions(found: Sensitivity) -> str:
     )
 
 
-def of_layers(gains: Mapping[str, pd.DataFrame]) -> str:
-    """In which layers the bypass raises r and in which it lowers it, at each read-out."""
-    parts = []
-    for place, table in gains.items():
-        told = []
-        for verb, side in (("raises", 1), ("lowers", -1)):
-            there = table.index[table["lead"] == side]
-            if len(there):
-                several = "layers" if len(there) > 1 else "layer"
-                told.append(f"{verb} r in {several} {', '.join(map(str, there))}")
-        effect = " and ".join(told) or "clearly changes r in no layer"
-        parts.append(f"{_named(place)}: it {effect}")
-    return "; ".join(parts)
-
-
 def of_first(shares: Mapping[str, float]) -> str:
-    """Which maps put the first token far above what LOO gives it; "" if none does."""
-    if not shares:
-        return ""
+    """Which maps, one or more, put the first token far above what LOO gives it."""
     told = ", ".join(f"{name} ({share:.0%} of a map)" for name, share in shares.items())
     return f"More than {FIRST} times LOO's share at the first token: {told}."
-
-
-def error_rate(texts: int) -> str:
-    """How often so many texts call one of two methods ahead that tie; "" if none decides."""
-    known = [n for n in FALSE_LEADS if n <= texts]
-    if not known:
-        return ""
-    return (
-        f"Where two methods tied, {texts} texts like those of the book's recorded runs called one "
-        f"ahead in {FALSE_LEADS[known[-1]]:.0%} of the draws or fewer."
-    )
 
 
 def _about(texts: float, used: int, otherwise: str = "") -> str:

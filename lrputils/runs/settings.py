@@ -62,10 +62,11 @@ class Chosen:
     def load(self) -> tuple[Classifier, TextStream]:
         """Return the classifier and the stream of texts."""
         from lrputils.data.texts import stream_texts
+
+        texts = stream_texts(self.dataset, **self.of_texts)  # what is not there is refused at once
         from lrputils.model.classifier import load_classifier
         from lrputils.model.readout import NO_ANSWERS
 
-        texts = stream_texts(self.dataset, **self.of_texts)
         classifier = load_classifier(
             self.model,
             device=self.device,

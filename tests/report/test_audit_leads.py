@@ -11,7 +11,6 @@ from lrputils.report.audit_answers import (
     ALIKE,
     CANNOT_TELL,
     CLEAR,
-    FALSE_LEADS,
     FEWEST,
     FORECAST,
     MARGIN,
@@ -23,7 +22,7 @@ from lrputils.report.audit_answers import (
     verdict,
 )
 from lrputils.report.audit_plan import Audited
-from lrputils.report.audit_sentences import error_rate, of_lead, of_verdict
+from lrputils.report.audit_sentences import of_lead, of_verdict
 
 
 def drawn(means, texts, seed, spread=0.1):
@@ -138,13 +137,6 @@ def test_a_mean_that_few_texts_make_is_no_lead():
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
     assert 30 < found.texts < MOST
     assert "but one text more against it" in of_lead(found)
-
-
-def test_the_rate_is_that_of_so_many_texts():
-    assert error_rate(FEWEST - 1) == ""
-    for texts, known in ((20, 20), (49, 20), (50, 50), (5_000, 100)):
-        assert f"{texts} texts" in error_rate(texts)
-        assert f"{FALSE_LEADS[known]:.0%}" in error_rate(texts)
 
 
 @pytest.mark.parametrize(
