@@ -50,7 +50,6 @@ class Audit:
             ahead of them?
         conventions: what the order of the two judged methods depends on.
         gains: what CP-LRP's rule in one layer adds, by read-out.
-        first: methods whose maps give the first token more than three times what LOO gives it.
     """
 
     def __init__(self, run: Audited, checks: pd.DataFrame) -> None:
@@ -60,13 +59,10 @@ class Audit:
         self.leads = answers.at_budgets(r)
         self.methods = answers.by_method(r)
         words = answers.by_words(run, self.verdict.readout)
-        shares = words.pop("first token")
         self.methods[words.columns] = words
         self.conventions = answers.sensitivity(run.maps(), judged(run))
         self.gains = answers.layers(run)
         self.tools = {name: answers.judge_tool(r, name, judged(run)[0]) for name in run.tools}
-        most = answers.FIRST * shares[label(REFERENCE)]
-        self.first = shares[shares > most].to_dict() if run.units == "token" else {}
 
     @property
     def sound(self) -> bool:
@@ -96,7 +92,6 @@ class Audit:
             *(f"up to {cost:g} passes: {sentences.of_lead(lead)}" for cost, lead in leads),
             "",
             sentences.of_conventions(self.conventions),
-            *([sentences.of_first(self.first)] if self.first else []),
             *(
                 f"{'passed' if ok else 'FAILED'}: {check}"
                 for check, ok in self.checks.passed.items()

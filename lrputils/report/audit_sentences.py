@@ -11,7 +11,6 @@ from lrputils.report.audit_answers import (
     CANNOT_TELL,
     CLEAR,
     FEWEST,
-    FIRST,
     FORECAST,
     MARGIN,
     MOST,
@@ -149,12 +148,6 @@ def of_conventions(found: Sensitivity) -> str:
         f"{(signs > 0).mean():.0%} and {second} in {(signs < 0).mean():.0%}; the rest is "
         f"undecided. {told}."
     )
-
-
-def of_first(shares: Mapping[str, float]) -> str:
-    """Which maps, one or more, put the first token far above what LOO gives it."""
-    told = ", ".join(f"{name} ({share:.0%} of a map)" for name, share in shares.items())
-    return f"More than {FIRST} times LOO's share at the first token: {told}."
 
 
 def _about(texts: float, used: int, otherwise: str = "") -> str:

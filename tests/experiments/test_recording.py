@@ -86,7 +86,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(
         ("texts --limit 0", "limit=0: the smallest possible value is 1"),
         ("texts -o methods=[ig] -o curves=[rollout]", "curves of ['rollout'], which are not among"),
         ("texts -o method=ig", "texts has the options ['methods', 'curves'"),
-        ("maps -o removals=[mask,all]", "unknown removal(s) ['all']; choose from ['attention-mask"),
+        ("maps -o removals=[mask,all]", "removals='all' is not one of ['attention-mask"),
         ("maps -o methods=[shap]", "unknown method 'shap' (did you mean 'shapley'?); there are"),
         ("remedy -o methods=[mask-gradient:thirds]", "'thirds' is no option of 'mask-gradient'"),
         ("yardstick -o permutations=5", "permutations=5 is not an even number from 4 on"),
