@@ -42,14 +42,15 @@ def random_weights(
         found = evaluate(model, texts, _RANDOMISED, progress=False, **how)
         trained = trained or found
         rows = found.rows
-        of = [*zip(rows.method, rows.position, strict=True)]
+        exact, before = found.maps["loo"], trained.maps
         columns = {
             "spearman_content": [
-                stats.spearman(found.maps[m][i], found.maps["loo"][i], found.content[i])[0]
-                for m, i in of
+                stats.spearman(row.scores, exact[row.position], row.content)[0]
+                for row in rows.itertuples()
             ],
             "similarity": [
-                abs(stats.pearson(found.maps[m][i], trained.maps[m][i])[0]) for m, i in of
+                abs(stats.pearson(row.scores, before[row.method][row.position])[0])
+                for row in rows.itertuples()
             ],
         }
         parts.append(rows.assign(randomised=stage, **columns))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from experiments.by_text import MAP, in_batches
 from lrputils.attribution import attribute
 from lrputils.attribution.methods import lrp_at_blocks
+from lrputils.mistakes import one_of
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target, read
@@ -34,7 +35,6 @@ from lrputils.removal import shapley
 from lrputils.removal.coalitions import REMOVALS
 from lrputils.removal.leave_one_out import leave_one_out, leave_two_out
 from lrputils.removal.shapley import shapley_values
-from lrputils.study.agreement import refuse_unknown
 from lrputils.study.variants import Variant
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
@@ -111,7 +111,8 @@ def maps(
         ValueError: an unknown removal or method.
     """
     known = _composites(classifier.architecture.layers) | _FURTHER
-    refuse_unknown("removal", removals, list(REMOVALS))
+    for removal in removals:
+        one_of("removals", removal, REMOVALS)
     model, composites = classifier.model, {name for name, _ in known}
     plain = ["mask-gradient"] if methods is None else [m for m in methods if m not in composites]
     for removal in removals:

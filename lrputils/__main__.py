@@ -18,7 +18,7 @@ from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.mistakes import about
 from lrputils.progress import say, spell_out
-from lrputils.runs.folders import writable
+from lrputils.runs.folders import RUN, writable
 from lrputils.runs.options import FIELDS, Names, Words, application, call
 from lrputils.runs.settings import Chosen, Drawn, Explained, Settings
 
@@ -251,16 +251,22 @@ def audit(
         raise ValueError(_NOWHERE)
     say(_LOADING.format(chosen.model or _OWN), quiet)
     from lrputils.data.texts import stream_texts
+
+    classifier, texts = chosen.load()
     from lrputils.report import audit as auditing
     from lrputils.report.audit_answers import FEWEST
-    from lrputils.report.audit_plan import expected, settings
+    from lrputils.report.audit_plan import variants
+    from lrputils.runs.datasets import forecast_dataset
 
-    asked = settings(**vars(explained or Explained()), curves=curves)
-    classifier, texts = chosen.load()
-    if dry_run or not (quiet or (out / "run.json").is_file()):
-        foreseen = expected(classifier, texts, asked)
-        few = f"\nanswer  none: {FEWEST} texts are the least that decide"
-        told = f"{foreseen}{few if foreseen.texts < FEWEST else ''}"
+    asked = Settings(methods=(), **vars(explained or Explained()), curves=curves)
+    there = out is not None and (out / RUN).is_file()
+    if dry_run or not (quiet or there):
+        others = variants(classifier, asked)
+        how = {"variants": others, "parameters": chosen.of_texts}
+        foreseen = forecast_dataset(classifier, texts, out, asked, **how)
+        told = str(foreseen)
+        if not there and foreseen.texts < FEWEST:
+            told += f"\nanswer  none: {FEWEST} texts are the least that decide"
         if dry_run:
             return told
         print(told, file=sys.stderr)
@@ -312,11 +318,11 @@ def evaluate(
     if address and engine != "ray":
         raise ValueError(about("address", address) + " is of a cluster: add --engine ray")
     say(_LOADING.format(chosen.model or _OWN), quiet)
+    classifier, texts = chosen.load()
     from lrputils.runs.cluster import Ray
     from lrputils.runs.datasets import evaluate_dataset, forecast_dataset
 
     cluster = Ray(chosen.model, chosen.device, address) if engine == "ray" else None
-    classifier, texts = chosen.load()
     how = {"parameters": chosen.of_texts, "engine": cluster}
     if dry_run:
         return forecast_dataset(classifier, texts, out, settings, **how)

@@ -28,7 +28,7 @@ import yaml
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import bench, frame, layers, paper, price, saturation, spoken, zoo
+from experiments import bench, frame, layers, paper, price, spoken, zoo
 from experiments.attention import attention_matters
 from lrputils import stats
 from lrputils.book.layout import find_book
@@ -45,7 +45,6 @@ from lrputils.study.agreement import (
     WORDS,
     agreement,
     compare,
-    over_texts,
 )
 
 BOOK = find_book()
@@ -80,6 +79,16 @@ def recorded_lrp(kind):
 def halves(kind):
     """r of AttnLRP with CP-LRP's rule in one half of the layers."""
     return layers.name_sets(frame.read_rows(kind))
+
+
+def errors_by_class():
+    """How far AttnLRP's path follows removals in either half of the layers, by predicted class."""
+    rows = frame.read_rows("softmax", SENTENCES)
+    middle = rows.groupby("model").layer.transform("max") / 2
+    rows["half"] = np.where(rows.layer > middle, "later", "earlier")
+    called = frame.read_rows("sst", SENTENCES)[["model", "id", "target"]].drop_duplicates()
+    by = ["model", "id", "target", "half"]
+    return rows.merge(called, on=by[:2]).groupby(by).r_softmax_attended.mean().reset_index()
 
 
 def specifications():
@@ -158,6 +167,7 @@ SOURCES = {
     "LRP on sst": partial(recorded_lrp, "sst"),
     "halves of sst": partial(halves, "sst"),
     "halves of reviews": partial(halves, "reviews"),
+    "error of later layers by class": errors_by_class,
     "r under every specification": specifications,
     "whether a map's first score is below zero": below_zero,
     "canonised at the sum, all tokens": lambda: agreement(at_the_sum("canon", "maps"), [EVERY]),
@@ -374,13 +384,6 @@ def trend(rows, first, second):
 
 
 class TestLinearAttention:
-    def test_normalising_last_lowers_r_with_loo(self):
-        rows = frame.read_rows("refactored", ["minilm-sst2", "mpnet-sst2"])
-        r = over_texts(rows, ["model", "form"], "r_loo")
-        for model in (MINI, FULL):
-            last = r.loc[model].filter(like="normalised last", axis=0)
-            assert (last.high < r.low[model, "A·V, A = softmax(QKᵀ)"]).all()
-
     def test_table_1_is_nearer_and_has_its_signs_with_left_as_qk_first(self):
         near = settings_of_mnist()
         printed = paper.printed("table_1").drop_duplicates("pair").set_index("pair").r
@@ -428,15 +431,6 @@ class TestCost:
             rows = pd.concat([rows["loo-sentences"], rows["loo-review"]])
             loops.append(rows[rows.side == "plain loop"].ratio)
         assert loops[0].max() < min(loops[1].min(), loops[2].min())
-
-    def test_python_takes_most_of_the_rest_on_sentences(self):
-        rows, machine = bench.load("untrained-6x384")
-        assert machine["processor"]["cores"] == 2
-        parts = rows["time"].set_index(["part", "texts"]).seconds.unstack()
-        share = parts / parts.sum()
-        busy = share[share.loc["Python"].idxmax()].drop("matrix products")
-        assert busy.idxmax() == "Python"
-        assert share.loc["Python"].min() < 0.1
 
 
 def test_exact_passes_find_the_top_word_most_often():
@@ -630,12 +624,3 @@ class TestErrorRates:
             ends = [stats.estimate(few, method=method) for few in draws]
             covered = np.mean([e.low <= gap.mean() <= e.high for e in ends])
             assert covered < 0.93
-
-
-@pytest.mark.parametrize("run", frame.RUNS)
-def test_more_exact_passes_for_confident_texts_buy_nothing(run):
-    bought = saturation.buy_exact(run)
-    gains = pd.DataFrame([saturation.move_passes(bought, passes) for passes in (1, 2, 3, 4, 6)])
-    assert (gains.low < 0).all()
-    assert (gains.value < 0.015).all()
-    assert (gains.chance > 0.01).all()

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,7 @@ def load_texts(
             those that are read.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
-    stream = partial(
-        stream_texts,
+    stream = stream_texts(
         dataset,
         columns,
         split=split,
@@ -123,15 +122,11 @@ def load_texts(
         text_column=text_column,
         label_column=label_column,
         answers=answers,
+        limit=limit,
+        seed=seed,
         revision=revision,
     )
-    texts = next(stream(limit=limit, seed=seed).parts(2**31))
-    own = isinstance(dataset, str | Path) and dataset not in OWN
-    if own and seed is not None and len(texts) == limit:
-        count = sum(map(len, stream().parts(1_024)))
-        if count > limit:
-            print(f"{limit} of {count:,} texts (limit={limit})", file=sys.stderr)
-    return texts
+    return next(stream.parts(2**31))
 
 
 @dataclass(frozen=True)
@@ -159,11 +154,6 @@ class TextStream:
             identity = self.identity or files.digest([json.dumps(held, default=str).encode()])
             found = Texts(texts, held[1] if held[1:] else None, ids, self.name, identity)
             yield self.each(found) if self.each else found
-
-
-def part_size(count: int) -> int:
-    """Return how many of so many texts are measured together: what a kill loses is a tenth."""
-    return min(64, -(-count // 10))
 
 
 def unanswered(texts: Texts | TextStream) -> Texts | TextStream:
@@ -219,15 +209,22 @@ def stream_texts(
         asked = (text_column or "text", answers, *(text_column or "").split(","))
         texts = {*filter(None, asked), *given.COLUMNS["text"]}.union(*given.PAIRS)
         tables = [table] if at_hand else chain(*(files.tables(path, size, texts) for path in paths))
-        rows = given.read(
+        return given.read(
             tables, text_column, label_column, answers=answers, name=f"Data set {name!r}"
         )
-        if seed is not None:
-            whole = [*rows]
-            rows = iter([whole[i] for i in np.random.default_rng(seed).permutation(len(whole))])
-        return islice(rows, limit)
 
-    stream = TextStream(name, identity, read)
+    @cache  # a file is read, and what the limit leaves out is said, once
+    def drawn() -> list[tuple[str, Text, Any]]:
+        whole = [*read(1_024)]
+        order = np.random.default_rng(seed).permutation(len(whole))[:limit]
+        if len(order) < len(whole) and not at_hand and dataset not in {None, *OWN}:
+            print(f"{limit} of {len(whole):,} texts (limit={limit})", file=sys.stderr)
+        return [whole[i] for i in order]
+
+    def first(size: int) -> Iterator[tuple[str, Text, Any]]:
+        return islice(read(size) if seed is None else drawn(), limit)
+
+    stream = TextStream(name, identity, first)
     # Of texts at hand there is no file that a run could be known again by.
     return stream if identity else replace(stream, identity=next(stream.parts(2**31)).identity)
 

@@ -6,7 +6,6 @@ import pandas as pd
 
 from lrputils.attribution import METHODS
 from lrputils.report.audit_answers import FEWEST
-from lrputils.report.audit_sentences import why_no_lead
 from lrputils.report.display import escaped
 from lrputils.stats import Difference
 
@@ -22,6 +21,18 @@ def ahead(first: str, second: str, gap: Difference) -> str:
         neither = f"neither leads, since {why_no_lead(gap)}"
         told = {1: f"{first} leads", -1: f"{second} leads"}.get(gap.lead, neither)
     return f"{first} − {second} is {size}: {told}"
+
+
+def why_no_lead(gap: Difference) -> str:
+    """Why neither of two leads, although the mean of one is higher; "" for too few texts."""
+    if gap.used < FEWEST:
+        return ""
+    if gap.low <= 0 <= gap.high:
+        return "the interval holds zero"
+    if gap.share_low <= 0.5 <= gap.share_high:
+        share = max(gap.share, 1 - gap.share)
+        return f"{share:.0%} of {gap.used} texts agree, too few to be sure of most"
+    return "one text more against it would put zero into the interval"
 
 
 def levels(means: pd.Series) -> str:

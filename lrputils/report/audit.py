@@ -50,7 +50,6 @@ class Audit:
             ahead of them?
         conventions: what the order of the two judged methods depends on.
         gains: what CP-LRP's rule in one layer adds, by read-out.
-        first: methods whose maps give the first token more than three times what LOO gives it.
     """
 
     def __init__(self, run: Audited, checks: pd.DataFrame) -> None:
@@ -60,13 +59,10 @@ class Audit:
         self.leads = answers.at_budgets(r)
         self.methods = answers.by_method(r)
         words = answers.by_words(run, self.verdict.readout)
-        shares = words.pop("first token")
         self.methods[words.columns] = words
         self.conventions = answers.sensitivity(run.maps(), judged(run))
         self.gains = answers.layers(run)
         self.tools = {name: answers.judge_tool(r, name, judged(run)[0]) for name in run.tools}
-        most = answers.FIRST * shares[label(REFERENCE)]
-        self.first = shares[shares > most].to_dict() if run.units == "token" else {}
 
     @property
     def sound(self) -> bool:
@@ -96,7 +92,6 @@ class Audit:
             *(f"up to {cost:g} passes: {sentences.of_lead(lead)}" for cost, lead in leads),
             "",
             sentences.of_conventions(self.conventions),
-            *([sentences.of_first(self.first)] if self.first else []),
             *(
                 f"{'passed' if ok else 'FAILED'}: {check}"
                 for check, ok in self.checks.passed.items()
@@ -136,9 +131,8 @@ def audit(
         ValueError: see `lrputils.evaluate`.
     """
     texts = load_texts([texts] if isinstance(texts, str) else texts)
-    settings = audit_plan.settings(
-        units=units, target=target, max_length=max_length, batch_size=batch_size, curves=curves
-    )
+    how = {"units": units, "target": target, "max_length": max_length}
+    settings = Settings(methods=(), batch_size=batch_size, curves=curves, **how)
     tools = supplied(scores, texts)
     asked = settings.asked(classifier, [*audit_plan.variants(classifier, settings), *tools])
     rows = compact(evaluate(classifier, texts, **asked, progress=False).rows)
@@ -166,7 +160,7 @@ def write_audit(
         classifier: `load_classifier`'s answer.
         texts: `stream_texts`' answer.
         out: the audit's folder.
-        settings: see `audit_plan.settings`.
+        settings: see `Settings`; its methods are measured too, and not shown.
         whole: all texts, whose cost is forecast; `texts` if not given.
         command: what to call to get the same page.
         parameters: how the texts were chosen.
@@ -178,13 +172,14 @@ def write_audit(
     Raises:
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
-    settings, out = settings or audit_plan.settings(), Path(out)
+    settings, out = settings or Settings(methods=()), Path(out)
+    variants = audit_plan.variants(classifier, settings)
     datasets.evaluate_dataset(
         classifier,
         texts,
         out,
         settings,
-        variants=audit_plan.variants(classifier, settings),
+        variants=variants,
         command=command,
         parameters=parameters,
         quiet=quiet,
@@ -195,7 +190,9 @@ def write_audit(
         print("checking the rules, timing a batch, writing the page …", file=sys.stderr)
     run = Audited(recording.rows, settings.units, supplied(settings.scores))
     found = Audit(run, gates(classifier, next(texts.parts(2)), settings.max_length))
-    forecast = audit_plan.expected(classifier, whole or texts, settings)
+    forecast = datasets.forecast_dataset(
+        classifier, whole or texts, None, settings, variants=variants
+    )
     spent = duration(forecast.seconds[REFERENCE])
     next_step = sentences.next_step(found.leads, spent, forecast.texts)
     html = _page(classifier, texts, found, facts, forecast, next_step)
@@ -316,7 +313,7 @@ def _page(
         "conventions": conventions(found.conventions),
     }
     if found.gains:
-        tables["layers"] = pd.concat(found.gains)[_ENDS].rename(index=NAMES)
+        tables["layers"] = pd.concat(found.gains)[[*_ENDS, "lead"]].rename(index=NAMES)
         figures["layers"] = bypassed(found.gains)
     filled = templates(rounded=_rounded, base64=_base64, duration=duration)
     return filled.get_template("audit.html").render(
@@ -337,6 +334,7 @@ def _page(
         figures=figures,
         tracks=answers.TRACKS,
         margin=answers.MARGIN,
+        false_leads=max(answers.FALSE_LEADS.values()),
         loo=REFERENCE,
     )
 

@@ -46,7 +46,6 @@ FEWEST, FORECAST, MOST = 20, 100, 1_000
 # Texts → the largest share of draws in which one of two methods that tie was called ahead, over all
 # recorded pairs and runs (tests/test_findings.py).
 FALSE_LEADS = {20: 0.04, 50: 0.05, 100: 0.05}
-FIRST = 3  # times LOO's share of the first token, from where a map's is told
 _POWER = 0.8
 CLEAR, ALIKE, CANNOT_TELL = "clear", "alike", "cannot tell"
 
@@ -246,8 +245,7 @@ def by_words(run: Audited, readout: str) -> pd.DataFrame:
     Returns:
         `rank r`, mean Spearman correlation with LOO over own tokens or units; `top word`, the share
         of texts whose largest score stands where LOO's does; `Δ`, mean LeRF less MoRF in logits,
-        where curves were measured; `first token`, the mean share of the first token in the sum of a
-        map's sizes.
+        where curves were measured.
     """
     rows = run.rows[(run.rows.family == "") & run.rows.method.isin(run.names)]
     places = {name: readout if name in LRP else "word" for name in run.names}
@@ -256,13 +254,12 @@ def by_words(run: Audited, readout: str) -> pd.DataFrame:
     told = []
     for row in rows.itertuples():
         own = np.asarray(row.content, dtype=bool)
-        sizes, scores = np.abs(row.scores), np.asarray(row.scores)[own]
+        scores = np.asarray(row.scores)[own]
         loo = np.asarray(exact.scores[row.position])[own]
         told.append(
             {
                 "rank r": float(stats.spearman(scores, loo)[0]),
                 "top word": float(scores.argmax() == loo.argmax()),
-                "first token": sizes[0] / sizes.sum() if sizes.any() else math.nan,
             }
         )
     facts = pd.DataFrame(told, index=rows.index).assign(method=rows.method.map(label))

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
 from lrputils.attribution import METHODS, attribute
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import has_answers
 from lrputils.model.readout import readouts
 from lrputils.propagation.composites import is_covered
 from lrputils.propagation.conservation import TOLERANCE, check
-from lrputils.report.figures.style import NAMES
 from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
-from lrputils.study.cost import Forecast, forecast
 from lrputils.study.evaluation import REFERENCE
 from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
@@ -63,17 +60,10 @@ def variants(classifier: Classifier, settings: Settings) -> list[Variant | Layer
     return found if settings.curves else [*found, LayerSweep(readouts(classifier.architecture))]
 
 
-def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> Forecast:
-    """Return what an audit of these texts takes."""
-    asked = settings.asked(classifier, variants(classifier, settings))
-    return forecast(classifier, texts, **asked, part_size=settings.part_size)
-
-
-def label(name: str, readout: str = "") -> str:
-    """Return what tables call a method, at a read-out if it has one."""
-    place = f", {NAMES.get(readout, readout)}" if name in LRP and readout else ""
+def label(name: str) -> str:
+    """Return what tables call a method."""
     known = METHODS[name].label if name in METHODS else name  # another tool's has no label
-    return _LABELS.get(name, known) + place
+    return _LABELS.get(name, known)
 
 
 def call(name: str, readout: str, units: str = "token") -> str:
@@ -87,11 +77,6 @@ def call(name: str, readout: str, units: str = "token") -> str:
     options = {**variant.options, **({} if units == "token" else {"units": units})}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
     return f'lrp.attribute(clf, inputs, "{variant.method}"{given})'
-
-
-def settings(**sizes: Any) -> Settings:
-    """Return those of `lrputils evaluate`, in small parts: the time left is known early."""
-    return Settings(methods=(), **{"part_size": 4, "batch_size": 4, **sizes})
 
 
 def judged(run: Run) -> tuple[str, str]:

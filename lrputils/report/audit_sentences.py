@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import pandas as pd
-
+from lrputils.report.answers import ahead, why_no_lead
 from lrputils.report.audit_answers import (
     ALIKE,
     CANNOT_TELL,
     CLEAR,
-    FALSE_LEADS,
     FEWEST,
-    FIRST,
     FORECAST,
     MARGIN,
     MOST,
@@ -25,7 +22,6 @@ from lrputils.report.audit_answers import (
 )
 from lrputils.report.audit_plan import LRP, label
 from lrputils.report.figures.style import NAMES
-from lrputils.stats import Difference
 
 
 def headline(verdict: Verdict, *, ruled: bool, sound: bool) -> str:
@@ -107,25 +103,12 @@ def of_lead(lead: Lead) -> str:
     reason = why_no_lead(lead.difference)
     enough = _about(lead.texts, lead.mean.used, ", so take the cheaper one, if one is")
     told = {
-        CLEAR: f"{lead.best} leads all others. The closest call is {lead.rival}, "
-        f"lower by {gap}.",
+        CLEAR: f"{lead.best} leads all others. The closest call is {lead.rival}, lower by {gap}.",
         ALIKE: f"{lead.best} and {lead.rival} are alike within {MARGIN} ({gap}).",
         CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} "
         f"in mean{reason and f', but {reason}'}; {enough}.",
     }
     return told[lead.outcome]
-
-
-def why_no_lead(gap: Difference) -> str:
-    """Why neither of two leads, although the mean of one is higher; "" for too few texts."""
-    if gap.used < FEWEST:
-        return ""
-    if gap.low <= 0 <= gap.high:
-        return "the interval holds zero"
-    if gap.share_low <= 0.5 <= gap.share_high:
-        share = max(gap.share, 1 - gap.share)
-        return f"{share:.0%} of {gap.used} texts agree, too few to be sure of most"
-    return "one text more against it would put zero into the interval"
 
 
 def of_tool(name: str, tool: Tool) -> str:
@@ -141,11 +124,7 @@ def of_tool(name: str, tool: Tool) -> str:
         f"[{r.low:.2f}, {r.high:.2f}], n = {r.used}{constant}; below {TRACKS:.2f} on "
         f"{verdict.below:.0%} of the texts."
     ]
-    for other, gap in tool.gaps.items():
-        side = {1: f"{other} is ahead of it", -1: f"It is ahead of {other}"}
-        interval = f"{gap.value:+.3f} [{gap.low:.3f}, {gap.high:.3f}]"
-        said = side.get(gap.lead, f"Neither it nor {other} leads")
-        parts.append(f"{said}: {interval}, on {gap.share:.0%} of the texts.")
+    parts += [f"{ahead(other, name, gap)}." for other, gap in tool.gaps.items()]
     return " ".join(parts)
 
 
@@ -167,40 +146,6 @@ def of_conventions(found: Sensitivity) -> str:
         f"Over {len(signs)} combinations of conventions {first} leads in "
         f"{(signs > 0).mean():.0%} and {second} in {(signs < 0).mean():.0%}; the rest is "
         f"undecided. {told}."
-    )
-
-
-def of_layers(gains: Mapping[str, pd.DataFrame]) -> str:
-    """In which layers the bypass raises r and in which it lowers it, at each read-out."""
-    parts = []
-    for place, table in gains.items():
-        told = []
-        for verb, side in (("raises", 1), ("lowers", -1)):
-            there = table.index[table["lead"] == side]
-            if len(there):
-                several = "layers" if len(there) > 1 else "layer"
-                told.append(f"{verb} r in {several} {', '.join(map(str, there))}")
-        effect = " and ".join(told) or "clearly changes r in no layer"
-        parts.append(f"{_named(place)}: it {effect}")
-    return "; ".join(parts)
-
-
-def of_first(shares: Mapping[str, float]) -> str:
-    """Which maps put the first token far above what LOO gives it; "" if none does."""
-    if not shares:
-        return ""
-    told = ", ".join(f"{name} ({share:.0%} of a map)" for name, share in shares.items())
-    return f"More than {FIRST} times LOO's share at the first token: {told}."
-
-
-def error_rate(texts: int) -> str:
-    """How often so many texts call one of two methods ahead that tie; "" if none decides."""
-    known = [n for n in FALSE_LEADS if n <= texts]
-    if not known:
-        return ""
-    return (
-        f"Where two methods tied, {texts} texts like those of the book's recorded runs called one "
-        f"ahead in {FALSE_LEADS[known[-1]]:.0%} of the draws or fewer."
     )
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lrputils.attribution import METHODS
-from lrputils.data.texts import Texts, TextStream, part_size, unanswered
+from lrputils.data.texts import Texts, TextStream, unanswered
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
@@ -111,6 +111,7 @@ def forecast_dataset(
     out: str | Path | None = None,
     settings: Settings | None = None,
     *,
+    variants: Sequence[Variant | LayerSweep] = (),
     parameters: Mapping[str, Any] | None = None,
     engine: Here | None = None,
 ) -> Forecast | str:
@@ -120,12 +121,10 @@ def forecast_dataset(
     """
     settings = settings or Settings()
     if out is None or not parts.stated(Path(out)):
-        return forecast(
-            classifier, texts, **settings.asked(classifier), part_size=settings.part_size
-        )
+        return forecast(classifier, texts, **settings.asked(classifier, variants))
     out = Path(out)
     asked, settings, _, facts = _planned(
-        classifier, texts, out, settings, (), parameters, engine or Here(), ""
+        classifier, texts, out, settings, variants, parameters, engine or Here(), ""
     )
     named, groups = files(asked), {}
     first, plain = next(iter(named)), unanswered(texts)
@@ -136,7 +135,6 @@ def forecast_dataset(
             classifier,
             _joined(some, texts),
             **{**asked, "methods": [named[name] for name in missing]},
-            part_size=settings.part_size,
             known=first not in missing,
         )
         for missing, some in groups.items()
@@ -162,7 +160,7 @@ def _planned(
     size, count = settings.part_size or parts.stated(out).get("part_size"), None
     if size is None:
         count = _survey(classifier, texts, settings, [*named.values()])
-        size = part_size(count)
+        size = min(64, -(-count // 10))  # what a kill loses is a tenth
     settings = replace(settings, part_size=size)
     options = {**(parameters or {}), **asdict(settings)}
     told = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
@@ -47,12 +47,11 @@ def application(name: str, **options: Any) -> App:
 def call(app: App, words: Sequence[str]) -> Any:
     """Call what the words of a command line ask for; return what it returns.
 
-    What needs no model to be known wrong is refused before anything heavy is imported. A parameter
+    A number that no run can have is refused before anything heavy is imported. A parameter
     `command` gets the words, with the last two parts of local paths.
 
     Raises:
         ValueError: an unknown or missing option, or a value that it cannot have.
-        FileNotFoundError: a model or data that are not there.
     """
     for option, value in pairwise([*words, "."]):
         if option.startswith("--") and (option.endswith("=") or not value):
@@ -68,21 +67,9 @@ def call(app: App, words: Sequence[str]) -> Any:
     for value in bound.arguments.values():
         given |= vars(value) if is_dataclass(value) else {}
     check_numbers(given)
-    _check_places(given)
     if "command" in inspect.signature(command).parameters:
         bound.arguments["command"] = shlex.join(map(_shortened, (*app.name[0].split(), *words)))
     return command(*bound.args, **bound.kwargs)
-
-
-def _check_places(given: Mapping[str, Any]) -> None:
-    """Refuse files and folders that are not there."""
-    kinds: tuple[Literal["model", "dataset"], ...] = ("model", "dataset")
-    for kind in kinds:
-        if place := given.get(kind):
-            from lrputils.data.files import find, is_path  # here: the help needs none of it
-
-            if is_path(place):
-                find(place, repository=kind, parameter=kind)
 
 
 def check_numbers(values: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lrputils.mistakes import about
+from lrputils.mistakes import about, one_of
 from lrputils.runs.options import LISTED, Names, check_numbers
 
 if TYPE_CHECKING:
@@ -62,10 +62,11 @@ class Chosen:
     def load(self) -> tuple[Classifier, TextStream]:
         """Return the classifier and the stream of texts."""
         from lrputils.data.texts import stream_texts
+
+        texts = stream_texts(self.dataset, **self.of_texts)  # what is not there is refused at once
         from lrputils.model.classifier import load_classifier
         from lrputils.model.readout import NO_ANSWERS
 
-        texts = stream_texts(self.dataset, **self.of_texts)
         classifier = load_classifier(
             self.model,
             device=self.device,
@@ -152,13 +153,13 @@ class Settings(Explained):
     def __post_init__(self) -> None:
         from lrputils.attribution import METHODS
         from lrputils.model.readout import READOUTS
-        from lrputils.study.agreement import refuse_unknown
 
         super().__post_init__()
         found = [(METHODS.setting(text)[0].name, text.partition(":")) for text in self.methods]
         names = tuple(name + colon + given for name, (_, colon, given) in found)
         object.__setattr__(self, "methods", names)
-        refuse_unknown("readout", self.readouts or (), READOUTS)
+        for place in self.readouts or ():
+            one_of("readouts", place, READOUTS)
 
     def asked(
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()

@@ -7,7 +7,7 @@ result is a long table again, so that a study is a filter and a `groupby`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,6 +16,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from lrputils import stats
+from lrputils.mistakes import one_of
 from lrputils.study.by_text import CORRELATIONS
 
 Array = np.ndarray
@@ -72,9 +73,10 @@ def agreement(
         ValueError: an unknown convention, or maps of which no text has a reference.
     """
     chosen = {"counted": counted, "coefficient": coefficients, "normalisation": normalisations}
-    refuse_unknown("counted", counted, COUNTED)
-    refuse_unknown("coefficient", coefficients, COEFFICIENTS)
-    refuse_unknown("normalisation", normalisations, NORMALISATIONS)
+    known = {"counted": COUNTED, "coefficient": COEFFICIENTS, "normalisation": NORMALISATIONS}
+    for name, given in chosen.items():
+        for convention in given:
+            one_of(name, convention, known[name])
     maps = maps.reset_index(drop=True)
     exact = (maps.method == LOO).to_numpy()
     kept = [NORMALISATIONS.index(name) for name in normalisations]
@@ -101,12 +103,6 @@ def agreement(
     for name, levels in chosen.items():
         frame[name] = pd.Categorical(told[name], categories=dict.fromkeys(levels))
     return frame.assign(r=np.concatenate(values).astype(np.float32))
-
-
-def refuse_unknown(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
-    """Refuse names that are not among the known ones; the message lists both."""
-    if strays := [name for name in given if name not in known]:
-        raise ValueError(f"unknown {kind}(s) {strays}; choose from {[*known]}")
 
 
 def _text_agreement(

@@ -33,6 +33,8 @@ class Run:
     ) -> pd.DataFrame:
         """Return one column as (text, method), in the order of the rows, ablations left out.
 
+        It is one of numbers, or `scores`, the maps themselves.
+
         `methods` chooses and orders the columns; without a `readout` each method is taken where it
         was read first.
 
@@ -73,7 +75,8 @@ def _wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataF
     """Return one column of rows as (text, `columns`), texts in the order of the rows."""
     text = "position" if "position" in rows else "id"
     wide = rows.pivot(index=text, columns=columns, values=column)
-    return wide.loc[rows[text].unique()].astype(float)
+    wide = wide.loc[rows[text].unique()]
+    return wide if column == "scores" else wide.astype(float)
 
 
 def predicted(

@@ -15,7 +15,6 @@ import torch
 
 from lrputils.data.given import Text
 from lrputils.data.texts import Texts, TextStream, load_texts
-from lrputils.data.texts import part_size as usual_size
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.removal.packing import budget_on, shareable
@@ -93,25 +92,22 @@ def forecast(
     units: str = "token",
     target: int | str | None = None,
     truncate: bool = True,
-    part_size: int | None = 64,
     known: bool = False,
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
     All texts are read and tokenized. Two batches are timed, of the text in which half of all
-    leave-one-out is done when shorter texts come first: rows of leave-one-out, and one of the
-    cheapest maps. What they take a token, and a pass, is taken for that of all others, which are
-    counted. Leave-one-out is a row a unit, of n − 1 tokens where units are tokens, two thirds of
-    that in a decoder, whose rows run from the removed token on; a curve is a row a step. Every
-    other method takes the passes of its price (see `lrputils.METHODS`), in a batch as wide as its
-    longest text. A model that answers the texts itself answers the first few here, and those
-    answers stand for the others'.
+    leave-one-out is done when shorter texts come first: rows of leave-one-out, and gradient ×
+    input. What they take a token, and a pass, is taken for that of all others, which are counted.
+    Leave-one-out is a row a unit, of n − 1 tokens where units are tokens, two thirds of that in a
+    decoder, whose rows run from the removed token on; a curve is a row a step. Every other method
+    takes the passes of its price (see `lrputils.METHODS`). A model that answers the texts itself
+    answers the first few here, and those answers stand for the others'.
 
     Args:
         classifier: `load_classifier`'s answer.
         texts: those of `load_texts` or `stream_texts`, or texts in any form that they take.
         methods: as `lrputils.evaluate` takes them, and so are the other arguments.
-        part_size: texts among which those of similar length share a batch; None for a run's own.
         known: whether leave-one-out's maps are there.
 
     Raises:
@@ -128,16 +124,13 @@ def forecast(
     ordered = np.sort(numbers[0])
     work = np.cumsum(ordered**2)
     typical = int(ordered[np.searchsorted(work, work[-1] / 2)])
-    part_size = part_size or usual_size(numbers.shape[1])
-    rows = min(batch_size, part_size, numbers.shape[1])
     row_second = _row_second(classifier, encode([examples[typical]]))
     map_second = 0.0
     if others:
-        cheap = [variant for variant in others if isinstance(variant, Variant)]
-        least = min([*cheap, Variant("", "grad-x-input")], key=lambda each: each.passes(typical))
-        batch = encode([examples[typical]] * rows)
-        maps = partial(least.maps, classifier.model, batch, target, units)
-        map_second = _token_second(classifier, maps, rows * typical * least.passes(typical))
+        rows = min(batch_size, numbers.shape[1])
+        batch, gradient = encode([examples[typical]] * rows), Variant("", "grad-x-input")
+        maps = partial(gradient.maps, classifier.model, batch, target, units)
+        map_second = _token_second(classifier, maps, rows * typical * gradient.passes(typical))
 
     def seconds(first: int | None = None, cut_to: float = np.inf) -> dict[str, float]:
         """Return the seconds of each part, of the first texts, cut to so many tokens."""
@@ -149,7 +142,7 @@ def forecast(
         parts = {} if known else {REFERENCE: exact}
         if said:
             parts["answers"] = len(lengths) * sum(took for _, took in said) / len(said)
-        once, maps = map_second * _widths(lengths, part_size, batch_size), 1
+        once, maps = map_second * lengths, 1
         for variant in others:
             name, count = "layers", 1
             if isinstance(variant, LayerSweep):
@@ -257,13 +250,6 @@ def _counted(
         examples |= dict(zip(inputs.lengths.tolist(), part, strict=True))
     numbers = torch.cat(counts, dim=1).numpy()
     return numbers, examples, cut, numbers.shape[1] - len(seen)
-
-
-def _widths(lengths: np.ndarray, part_size: int, batch_size: int) -> np.ndarray:
-    """Return how wide each text's batch is, (texts,), part by part, shorter texts first."""
-    parts = [np.sort(lengths[k : k + part_size]) for k in range(0, len(lengths), part_size)]
-    batches = (part[k : k + batch_size] for part in parts for k in range(0, len(part), batch_size))
-    return np.concatenate([np.full(len(batch), batch[-1]) for batch in batches])
 
 
 def duration(seconds: float) -> str:

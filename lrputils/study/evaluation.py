@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,16 +31,6 @@ Asked = str | Variant | LayerSweep | Supplied
 _FIRST = ("position", "id", *Label._fields, "tokens", "target", "label", "logit")  # of the columns
 
 
-class Maps(dict[Label, tuple[np.ndarray, ...]]):
-    """A float32 array (tokens,) a text, by `Label`; a method's name finds its first label."""
-
-    def __missing__(self, name: str) -> tuple[np.ndarray, ...]:
-        for label in self:
-            if label.method == name and not label.family:
-                return self[label]
-        raise KeyError(name)
-
-
 @dataclass(frozen=True, repr=False)
 class Evaluation(Run):
     """What evaluating methods on texts gave; shown as each method's mean correlation with LOO.
@@ -63,25 +52,10 @@ class Evaluation(Run):
 
     rows: pd.DataFrame
 
-    @cached_property
-    def maps(self) -> Maps:
-        """By `Label`, or a method's name, one float32 array (tokens,) a text, in their order."""
-        by_label = self.rows.groupby([*Label._fields], sort=False).scores
-        return Maps({Label(*label): tuple(scores) for label, scores in by_label})
-
-    @cached_property
-    def _texts(self) -> pd.DataFrame:
-        return self.rows.drop_duplicates("position")
-
     @property
-    def tokens(self) -> tuple[tuple[str, ...], ...]:
-        """The strings of each text's tokens, special ones included."""
-        return tuple(map(tuple, self._texts.pieces))
-
-    @property
-    def content(self) -> tuple[np.ndarray, ...]:
-        """Boolean (tokens,) a text, false at special tokens."""
-        return tuple(self._texts.content)
+    def maps(self) -> pd.DataFrame:
+        """The scores (tokens,) of each text and method, where it was read first."""
+        return self.per_text("scores")
 
     def __repr__(self) -> str:
         heading, table = self._shown()
@@ -93,10 +67,11 @@ class Evaluation(Run):
 
     def _shown(self) -> tuple[str, pd.DataFrame]:
         table = self.summary("r_content").drop(REFERENCE)[["value", "low", "high"]]
-        copies = len(self.tokens) - len(set(self.tokens))
+        pieces = self.rows.drop_duplicates("position").pieces
+        copies = pieces.map(tuple).duplicated().sum()
         of = f" ({copies} of them copies, which the interval counts)" if copies else ""
         what = "mean r with LOO over own tokens, and its 95% interval"
-        heading = f"{len(self.tokens)} text{'s' * (len(self.tokens) != 1)}{of}: {what}"
+        heading = f"{len(pieces)} text{'s' * (len(pieces) != 1)}{of}: {what}"
         return heading, table.rename(columns={"value": "r"})
 
 

@@ -36,7 +36,8 @@ def table():
     index = [(at, n) for at in ("word", "sum") for n in ("all", "no [CLS]", "neither")]
     index = pd.MultiIndex.from_tuples(index, names=["read-out", "tokens"])
     value, higher = [0.3, -0.2, 0.001, -0.001, 0.1, 0.4], [1, -1, 0, 0, 0, 1]
-    return pd.DataFrame({"value": value, "higher": higher}, index)
+    lead = [1, 0, 0, 0, 0, 0]
+    return pd.DataFrame({"value": value, "higher": higher, "lead": lead}, index)
 
 
 def test_a_cell_has_the_value_and_the_colour_of_the_method_that_is_higher(table):
@@ -50,6 +51,7 @@ def test_a_cell_has_the_value_and_the_colour_of_the_method_that_is_higher(table)
         "+.10",
         "+.40",
     ]
+    assert [text.get_fontweight() for text in axes.texts].count("bold") == 1
     colours = [to_hex(cell.get_facecolor()) for cell in axes.patches]
     attnlrp, cp = (COLORS[METHODS[m].colour].lower() for m in ("attnlrp", "cp-lrp"))
     assert colours[:2] == [attnlrp, cp]

@@ -200,7 +200,6 @@ def audit() -> Iterator[str]:
     yield f"{verdict.answer}: {audit_sentences.of_verdict(verdict)}"
     for passes, lead in audit_answers.at_budgets(audit_answers.r_by_text(run, "word")).items():
         yield f"up to {passes} passes: {audit_sentences.of_lead(lead)}"
-    yield audit_sentences.of_layers(audit_answers.layers(run))
     sensitivity = audit_answers.sensitivity(run.maps())
     yield audit_sentences.of_conventions(sensitivity)
     yield from sensitivity.one[["AttnLRP", "CP-LRP"]].round(3).to_string().splitlines()

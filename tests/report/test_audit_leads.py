@@ -11,7 +11,6 @@ from lrputils.report.audit_answers import (
     ALIKE,
     CANNOT_TELL,
     CLEAR,
-    FALSE_LEADS,
     FEWEST,
     FORECAST,
     MARGIN,
@@ -23,7 +22,7 @@ from lrputils.report.audit_answers import (
     verdict,
 )
 from lrputils.report.audit_plan import Audited
-from lrputils.report.audit_sentences import error_rate, of_lead, of_verdict
+from lrputils.report.audit_sentences import of_lead, of_verdict
 
 
 def drawn(means, texts, seed, spread=0.1):
@@ -38,9 +37,7 @@ def test_the_best_leads_where_its_distance_is_clear():
     found = lead(drawn({"a": 0.5, "b": 0.8, "c": 0.6}, 60, 0))
     assert (found.best, found.outcome, found.rival) == ("b", CLEAR, "c")
     assert found.difference.low > 0
-    assert of_lead(found).startswith(
-        "b leads all others. The closest call is c, lower by 0."
-    )
+    assert of_lead(found).startswith("b leads all others. The closest call is c, lower by 0.")
 
 
 def test_methods_within_the_margin_are_alike_and_few_texts_decide_nothing():
@@ -138,13 +135,6 @@ def test_a_mean_that_few_texts_make_is_no_lead():
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
     assert 30 < found.texts < MOST
     assert "but one text more against it" in of_lead(found)
-
-
-def test_the_rate_is_that_of_so_many_texts():
-    assert error_rate(FEWEST - 1) == ""
-    for texts, known in ((20, 20), (49, 20), (50, 50), (5_000, 100)):
-        assert f"{texts} texts" in error_rate(texts)
-        assert f"{FALSE_LEADS[known]:.0%}" in error_rate(texts)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_an_unseen_text_is_worth_the_larger_mean_delta_and_nothing_in_other_unit
         (lambda maps: study.compare(study.agreement(maps), "a", "b"), "leave a choice"),
         (
             lambda maps: study.agreement(maps, ["words"]),
-            r"unknown counted\(s\) \['words'\]; choose",
+            r"counted='words' is not one of \['all', ",
         ),
         (lambda maps: study.agreement(maps[maps.method != "loo"]), "no text has both"),
         (

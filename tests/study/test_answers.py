@@ -58,7 +58,7 @@ def test_rows_are_the_maps_of_the_answers(lm, units):
         r = torch.corrcoef(torch.stack([map_.double(), loo.double()])[:, where])[0, 1]
         own = found.rows[(found.rows.id == str(number)) & (found.rows.method == "attnlrp")]
         assert own.r.item() == pytest.approx(float(r), abs=1e-6)
-        assert not found.content[number][inputs["answer_mask"][0].bool()].any()
+        assert not own.content.item()[inputs["answer_mask"][0].bool()].any()
 
 
 def test_a_shell_audits_and_evaluates_answers_of_both_kinds_of_files(lm, files):

@@ -80,25 +80,21 @@ class TestForecast:
         slack = 2 * len(WORDS) * chunk * maps
         assert plan.seconds.get("curves") == pytest.approx(maps * sum(ran), abs=slack)
 
-    @pytest.mark.parametrize(("part", "places"), [(3, [1, 1, 2]), (2, [1, 1, 2]), (1, [0, 1, 2])])
-    def test_other_methods_take_the_passes_of_their_price_as_wide_as_their_batch(
-        self, classifier, one_second_a_token, part, places
-    ):
+    def test_other_methods_take_the_passes_of_their_price(self, classifier, one_second_a_token):
         asked = [Variant("loo mask", "loo", {"removal": "mask"}), LayerSweep(["word", "sum"])]
         asked += [Variant("ig", "ig", {"steps": 8}), Variant("half", "budgeted-loo", {"budget": 1})]
         asked += at_every_readout("cp-lrp", model=classifier.model)
-        found = forecast(classifier, WORDS, asked, batch_size=2, part_size=part).seconds
+        found = forecast(classifier, WORDS, asked).seconds
         n = np.array(lengths_of(classifier, WORDS))
-        once = n[places]
         assert found == pytest.approx(
             {
                 "loo": (n * n).sum(),
                 "loo mask": (n * n).sum(),
-                "layers": (1 + 3 * 2) * once.sum(),
-                "ig": 24 * once.sum(),
-                "half": (n * once).sum(),  # all exact, without an estimate
-                "cp-lrp": 3 * once.sum(),
-                "other read-outs": 6 * once.sum(),
+                "layers": (1 + 3 * 2) * n.sum(),
+                "ig": 24 * n.sum(),
+                "half": (n * n).sum(),  # all exact, without an estimate
+                "cp-lrp": 3 * n.sum(),
+                "other read-outs": 6 * n.sum(),
             }
         )
 

@@ -6,7 +6,7 @@ import torch
 import lrputils as lrp
 from lrputils import stats
 from lrputils.study.evaluation import compare, evaluate
-from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
+from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 
 WORDS = (
     "a film that is never dull",
@@ -32,7 +32,7 @@ def test_labels_are_called_as_in_the_model(classifier):
     table = pd.DataFrame({"text": ["a", "b"], "label": ["up", "down"]})
     names = {"up": "positive", "down": 0}
     found = evaluate(classifier, table, ["Gradient × input"], labels=names, progress=False)
-    assert list(found.maps) == [Label("loo"), Label("grad-x-input")]
+    assert list(found.maps) == ["loo", "grad-x-input"]
     assert [*found.rows.drop_duplicates("id").label] == [1, 0]
 
 
@@ -101,7 +101,7 @@ def test_a_layer_sweep_gives_the_papers_ablations(classifier, texts, result):
         classifier, texts, [LayerSweep("word")], reference=result.maps["loo"], progress=False
     )
     layers = classifier.architecture.layers
-    assert len(sweep.maps) == 1 + 3 * layers
+    assert len(sweep.rows) == (1 + 3 * layers) * len(texts)
     ablations = sweep.ablations("r")
     cp = result.per_text("r")["cp-lrp"]
     for everywhere in (("front", layers), ("back", 1)):
