@@ -147,9 +147,42 @@ def prompted(*asked):
     return frame.named(agreement(spoken.read_prompted(*asked), [WORDS]))
 
 
+def of_all_tokens(rows):
+    return frame.named(agreement(rows, [EVERY]))
+
+
+def without_the_first(rows):
+    """Maps of the other tokens."""
+    rest = {name: [values[1:] for values in rows[name]] for name in ("scores", "content")}
+    return rows.assign(**rest)
+
+
+def share_of_the_first():
+    maps = frame.named(spoken.read_prompted())
+    share = [abs(x[0]) / np.abs(x).sum() for x in maps.scores]
+    return maps.assign(share=share)[["model", "id", "method", "share"]]
+
+
+def prompted_by_deletion():
+    maps, deleted = spoken.read_prompted(), spoken.read_prompted("-delete")
+    maps = maps[maps.method.isin(["mask-gradient", "attnlrp", "cp-lrp"])]
+    exact = deleted[deleted.method == "loo"].assign(removal="attention-mask")
+    return frame.named(agreement(pd.concat([exact, maps]), [WORDS]))
+
+
+def forms():
+    """r with LOO of AttnLRP around each form of attention."""
+    rows = over_texts(frame.read_rows("refactored", SENTENCES), ["model", "form"], "r_loo")
+    return rows.reset_index()
+
+
 def prompted_curves():
     rows = spoken.read_prompted("-curves")
     return frame.named(rows.assign(delta=rows.lerf - rows.morf))
+
+
+def answers_to(unit):
+    return spoken.compare_answers(unit).reset_index()
 
 
 SOURCES = {
@@ -171,6 +204,12 @@ SOURCES = {
     "prompted logit": partial(prompted, "-outputs", "logit"),
     "prompted log-probability": partial(prompted, "-outputs", "log-probability"),
     "prompted curves": prompted_curves,
+    "prompted by deletion": prompted_by_deletion,
+    "prompted, all tokens": lambda: of_all_tokens(spoken.read_prompted()),
+    "prompted, all but the first": lambda: of_all_tokens(without_the_first(spoken.read_prompted())),
+    "prompted, share of the first token": share_of_the_first,
+    **{f"answers {unit}": partial(answers_to, unit) for unit in spoken.UNITS},
+    "forms of attention": forms,
 }
 
 # --- sentences of which a line is enough ----------------------------------------------------------
@@ -374,13 +413,6 @@ def trend(rows, first, second):
 
 
 class TestLinearAttention:
-    def test_normalising_last_lowers_r_with_loo(self):
-        rows = frame.read_rows("refactored", ["minilm-sst2", "mpnet-sst2"])
-        r = over_texts(rows, ["model", "form"], "r_loo")
-        for model in (MINI, FULL):
-            last = r.loc[model].filter(like="normalised last", axis=0)
-            assert (last.high < r.low[model, "A·V, A = softmax(QKᵀ)"]).all()
-
     def test_table_1_is_nearer_and_has_its_signs_with_left_as_qk_first(self):
         near = settings_of_mnist()
         printed = paper.printed("table_1").drop_duplicates("pair").set_index("pair").r
@@ -458,108 +490,25 @@ def test_the_figure_of_words_shows_their_rows():
             assert shown[panel, way, "MiniLM, sentences"] == pytest.approx(value, abs=1e-4)
 
 
-class TestLanguageModels:
-    smollm, gemma = spoken.MODELS.values()
-
-    @staticmethod
-    def wide(rows, counted=WORDS, column="r"):
-        """Each sentence's r with LOO, by model and method."""
-        r = agreement(rows, counted=(counted,)) if column == "r" else rows
-        wide = frame.named(r).pivot(index=["model", "id"], columns="method", values=column)
-        return wide.astype(float)
-
-    @staticmethod
-    def lead(wide, first, second):
-        """Which of two methods leads, by model."""
-        gap = (wide[first] - wide[second]).groupby("model", sort=False)
-        return gap.agg(lambda some: int(stats.leads(some)))
-
-    def test_over_all_tokens_the_order_turns_and_not_by_the_first_token_alone(self):
-        maps = spoken.read_prompted()
-        turned = self.lead(self.wide(maps, EVERY), "mask-gradient", "attnlrp")
-        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
-        without = maps.assign(
-            scores=[x[1:] for x in maps.scores], content=[x[1:] for x in maps.content]
-        )
-        turned = self.lead(self.wide(without, EVERY), "mask-gradient", "attnlrp")
-        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
-        share = maps.assign(first=[abs(x[0]) / np.abs(x).sum() for x in maps.scores])
-        share = self.wide(share, column="first").groupby("model").mean()
-        more = share[["mask-gradient", "attention-x-grad", "cp-lrp"]].gt(share["loo"], axis=0)
-        assert more.all(axis=None)
-
-    def test_by_deletion_the_mask_gradient_leads(self):
-        maps, deleted = spoken.read_prompted(), spoken.read_prompted("-delete")
-        exact = deleted[deleted.method == "loo"].assign(removal="attention-mask")
-        wide = self.wide(
-            pd.concat([exact, maps[maps.method.isin(["mask-gradient", "attnlrp", "cp-lrp"])]])
-        )
-        wide = wide.dropna()
-        assert (self.lead(wide, "mask-gradient", "attnlrp") == 1).all()
-        assert (wide.groupby("model").mean().eval("attnlrp - `cp-lrp`") > 0).all()
-        told = {self.smollm: 1, self.gemma: 0}
-        assert self.lead(wide, "attnlrp", "cp-lrp").to_dict() == told
-        assert wide.groupby("model").size()[self.gemma] == 36
-
-    @pytest.mark.parametrize(
-        ("unit", "more", "rank"), [("sentences", 1, 0), ("reviews", 0, 0), ("words", 1, -1)]
-    )
-    def test_behind_answers_no_one_pass_map_leads(self, unit, more, rank):
-        r, ranks, first = self.answers(unit)
-        gap = {n: x["AttnLRP"] - x["Mask gradient"] for n, x in (("r", r), ("rank", ranks))}
-        ends = {name: lrp.estimate(values, method="t") for name, values in gap.items()}
-        assert stats.leads(gap["r"]) == 0
-        assert (ends["r"].low > 0) == bool(more)
-        assert (ends["rank"].high < 0) == (rank == -1)
-        assert stats.leads(first["AttnLRP"] - first["Mask gradient"]) == 0
-        if unit == "sentences":
-            assert np.sort(gap["r"])[-3:].sum() > 0.5 * gap["r"].sum()
-            assert abs(r[spoken.ONLY_FIRST].mean() - r["AttnLRP"].mean()) < 0.05
-            assert first[["AttnLRP", "Mask gradient"]].mean().min() > 0.7
-
-    def test_on_reviews_other_references_find_loo_s_first_sentence(self):
-        first, shorter = self.answers("reviews")[2].mean(), self.answers("sentences")[2].mean()
-        assert round(10 * first["LOO by deletion"]) == 9
-        assert round(10 * first["surrogate of 64 passes"]) == 8
-        assert (first < shorter)[["AttnLRP", "Mask gradient"]].all()
-        asked = spoken.read_answers("reviews").drop_duplicates("id")
-        assert 9 < 64 / (asked.own.map(np.sum).mean() + 1) < 11
-
-    def test_half_removal_finds_more_of_the_first_words(self):
-        r, _, first = self.answers("words")
-        assert stats.leads(r[spoken.HALVES] - r["Mask gradient"]) == 1
-        for rival in ("AttnLRP", "Mask gradient"):
-            assert stats.leads(first[spoken.HALVES] - first[rival]) == 1
-
-    @staticmethod
-    def answers(unit):
-        """`r`, `rank` and `first` of each prompt, by map."""
-        found = spoken.compare_answers(unit)
-        return [found[column].unstack("map") for column in ("r", "rank", "first")]
+def test_three_questions_carry_half_of_what_attnlrp_is_ahead_by():
+    r = rows_of("answers sentences").pivot(index="id", columns="map", values="r")
+    gap = np.sort(r["AttnLRP"] - r["Mask gradient"])
+    assert gap[-3:].sum() > 0.5 * gap.sum()
 
 
-class TestAudit:
-    def test_at_three_passes_the_mask_gradient_leads_lrp_and_two_groups_pass_the_bound(self):
-        maps = frame.read_maps("maps", "remedy", runs=["mpnet-sst2"])
-        maps = frame.named(maps[maps.removal.isin(["", "attention-mask"])])
-        maps = maps[maps.readout.isin(["", "word"])]
-        names = ["loo", "attnlrp", "cp-lrp", "mask-gradient", spoken.IN_TWO]
-        own = maps[maps.method.isin(names)]
-        r = agreement(own, counted=[WORDS]).pivot(index="id", columns="method", values="r")
-        r = r.dropna().astype(float)
-        for lrp_map in ("attnlrp", "cp-lrp"):
-            assert stats.leads(r["mask-gradient"] - r[lrp_map]) == 1
-        assert stats.estimate(r["mask-gradient"]).low < answers.TRACKS
-        assert stats.estimate(r[spoken.IN_TWO]).low > answers.TRACKS
+def test_a_surrogate_of_64_passes_asks_of_reviews_ten_times_what_loo_does():
+    asked = spoken.read_answers("reviews").drop_duplicates("id")
+    assert 9 < 64 / (asked.own.map(np.sum).mean() + 1) < 11
 
-    def test_the_appendix_says_the_package_s_numbers(self):
-        page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")
-        assert f"from {answers.FEWEST} to {answers.MOST:,}" in page
-        assert f"Fewer than {answers.FEWEST} texts" in page
-        assert f"$m = {answers.MARGIN}$" in page
-        draws = "Draw {}, {} or {} texts".format(*answers.FALSE_LEADS)
-        assert draws in page
-        assert {*answers.FALSE_LEADS.values()} <= {0.04, 0.05}
+
+def test_the_appendix_says_the_package_s_numbers():
+    page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")
+    assert f"from {answers.FEWEST} to {answers.MOST:,}" in page
+    assert f"Fewer than {answers.FEWEST} texts" in page
+    assert f"$m = {answers.MARGIN}$" in page
+    draws = "Draw {}, {} or {} texts".format(*answers.FALSE_LEADS)
+    assert draws in page
+    assert {*answers.FALSE_LEADS.values()} <= {0.04, 0.05}
 
 
 class TestArchitectures:
