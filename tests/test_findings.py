@@ -17,7 +17,7 @@ What no such line says is a function below.
 """
 
 from functools import cache, partial
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import nbformat
@@ -30,6 +30,7 @@ import experiments.linear_attention as la
 import lrputils as lrp
 from experiments import bench, frame, layers, paper, price, saturation, spoken, zoo
 from experiments.attention import attention_matters
+from experiments.recordings.factorial import FACTORS
 from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
@@ -142,6 +143,29 @@ def with_shapley(run, yardstick="shapley"):
     return pairs.assign(r=r).reset_index()
 
 
+def by_rules():
+    """r of each text with some of LRP's rules, and by Shapley's definition what each adds to it."""
+    asked = spoken.read_prompted(kind="factorial").assign(data="prompts")
+    rows = pd.concat([frame.read_rows("factorial"), asked])
+    r = rows.pivot(index=["readout", "model", "data", "id"], columns=[*FACTORS], values="r_content")
+    adds = dict.fromkeys(FACTORS[:3], 0.0)
+    for order in permutations(adds):
+        on = dict.fromkeys(adds, False)
+        for name in order:
+            before = r[*on.values(), False]
+            on[name] = True
+            adds[name] = adds[name] + (r[*on.values(), False] - before) / 6
+    parts = {
+        "norm": adds["norm"],
+        "activation and halving": adds["activation"] + adds["halving"],
+        "AttnLRP": r[True, True, True, False],
+        "AttnLRP without the norm's": r[False, True, True, False],
+        "AttnLRP, softmax closed": r[True, True, True, True],
+        "CP-LRP": r[True, True, False, True],
+    }
+    return pd.concat(parts, names=["part"]).rename("r").reset_index()
+
+
 def prompted(*asked):
     """Each sentence's r with LOO behind a prompt."""
     return frame.named(agreement(spoken.read_prompted(*asked), [WORDS]))
@@ -210,6 +234,7 @@ SOURCES = {
     "prompted, share of the first token": share_of_the_first,
     **{f"answers {unit}": partial(answers_to, unit) for unit in spoken.UNITS},
     "forms of attention": forms,
+    "rules": by_rules,
 }
 
 # --- sentences of which a line is enough ----------------------------------------------------------
@@ -259,7 +284,9 @@ def gaps(place, where, gap, by, **how):
 
 def spread(rows, name):
     """The values of a column as columns."""
-    keys = [key for key in (*LEVELS, "model", "data", "id") if key in rows and key != name]
+    keys = [
+        key for key in (*LEVELS, "readout", "model", "data", "id") if key in rows and key != name
+    ]
     wide = rows.pivot(index=keys, columns=name)
     wide.columns = [f"{column} {value}" for column, value in wide.columns]
     return wide.reset_index()
