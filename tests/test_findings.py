@@ -118,14 +118,14 @@ def by_rank():
 def words():
     """By numpy alone: whether LOO's top word is found, and r over the other words."""
     named = prices().query("readout in ['', 'word']").dropna(subset="map")
-    rows = []
+    ways, rows = {price.ATTN_LRP, price.ONE, price.HALVES, price.THREE}, []
     for text, part in named.groupby(price.TEXT):
         own = np.array(part.content.iloc[0])
         scores = {m: np.array(x)[own] for m, x in zip(part["map"], part.scores, strict=True)}
         loo = scores[price.LOO]
         top, row = np.abs(loo).argmax(), dict(zip(price.TEXT, text, strict=True))
         others = np.arange(len(loo)) != top
-        for way in (price.ATTN_LRP, price.ONE, price.HALVES) if len(loo) > 3 else ():
+        for way in scores.keys() & ways if len(loo) > 3 else ():
             found = np.abs(scores[way]).argmax() == top
             r = np.corrcoef(scores[way][others], loo[others])[0, 1]
             rows.append(row | {"map": way, "top": float(found), "r": r})
@@ -496,15 +496,6 @@ class TestCost:
         busy = share[share.loc["Python"].idxmax()].drop("matrix products")
         assert busy.idxmax() == "Python"
         assert share.loc["Python"].min() < 0.1
-
-
-def test_exact_passes_find_the_top_word_most_often():
-    def finds(scores, loo):
-        return {"top": float(abs(scores).argmax() == abs(loo).argmax())}
-
-    ways = [price.ATTN_LRP, price.ONE, price.HALVES, price.THREE]
-    found = price.by_text(prices(), ways, finds).groupby(["run", "map"]).top.mean()
-    assert (found.unstack().idxmax(axis=1) == price.THREE).all()
 
 
 def test_the_figure_of_words_shows_their_rows():
