@@ -245,6 +245,21 @@ CHECKS = [
     for sentence, checks in yaml.safe_load(TEXT).items()
     for number, check in enumerate(checks, 1)
 ]
+FIELDS = [
+    "in",
+    "where",
+    "gap",
+    "by",
+    "of",
+    "column",
+    "across",
+    "then",
+    "each",
+    "top",
+    "bottom",
+    "rows",
+    "holds",
+]
 LEVELS = ["first", "second", "third", "fourth"]
 MODELS = {SIX: "MPNet6"} | {n: n.split(",")[0] for n in (MINI, FULL, *spoken.MODELS.values())}
 A3 = paper.ablations("SST-2").r
@@ -309,6 +324,7 @@ def selected(check):
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_what_a_sentence_says_holds(check):
+    assert {*check} <= {*FIELDS}
     rows = selected(check)
     assert len(rows) == check.get("rows", len(rows)) > 0
     holds = check.get("holds", [])
@@ -318,7 +334,8 @@ def test_what_a_sentence_says_holds(check):
         if "bottom" in check:
             part = part.nsmallest(1, check["bottom"])
         for said in [holds] if isinstance(holds, str) else holds:
-            assert np.all(part.eval(said, local_dict=KNOWN)), f"{said}\n{part.to_string()}"
+            held = np.asarray(part.eval(said, local_dict=KNOWN))
+            assert (held.dtype, held.all()) == (bool, True), f"{said}\n{part.to_string()}"
 
 
 # --- sentences that take more ---------------------------------------------------------------------
