@@ -17,7 +17,7 @@ What no such line says is a function below.
 """
 
 from functools import cache, partial
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import nbformat
@@ -30,6 +30,7 @@ import experiments.linear_attention as la
 import lrputils as lrp
 from experiments import bench, frame, layers, paper, price, spoken, zoo
 from experiments.attention import attention_matters
+from experiments.recordings.factorial import FACTORS
 from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
@@ -126,14 +127,14 @@ def by_rank():
 def words():
     """By numpy alone: whether LOO's top word is found, and r over the other words."""
     named = prices().query("readout in ['', 'word']").dropna(subset="map")
-    rows = []
+    ways, rows = {price.ATTN_LRP, price.ONE, price.HALVES, price.THREE}, []
     for text, part in named.groupby(price.TEXT):
         own = np.array(part.content.iloc[0])
         scores = {m: np.array(x)[own] for m, x in zip(part["map"], part.scores, strict=True)}
         loo = scores[price.LOO]
         top, row = np.abs(loo).argmax(), dict(zip(price.TEXT, text, strict=True))
         others = np.arange(len(loo)) != top
-        for way in (price.ATTN_LRP, price.ONE, price.HALVES) if len(loo) > 3 else ():
+        for way in scores.keys() & ways if len(loo) > 3 else ():
             found = np.abs(scores[way]).argmax() == top
             r = np.corrcoef(scores[way][others], loo[others])[0, 1]
             rows.append(row | {"map": way, "top": float(found), "r": r})
@@ -151,14 +152,70 @@ def with_shapley(run, yardstick="shapley"):
     return pairs.assign(r=r).reset_index()
 
 
+def by_rules():
+    """r of each text with some of LRP's rules, and by Shapley's definition what each adds to it."""
+    asked = spoken.read_prompted(kind="factorial").assign(data="prompts")
+    rows = pd.concat([frame.read_rows("factorial"), asked])
+    r = rows.pivot(index=["readout", "model", "data", "id"], columns=[*FACTORS], values="r_content")
+    adds = dict.fromkeys(FACTORS[:3], 0.0)
+    for order in permutations(adds):
+        on = dict.fromkeys(adds, False)
+        for name in order:
+            before = r[*on.values(), False]
+            on[name] = True
+            adds[name] = adds[name] + (r[*on.values(), False] - before) / 6
+    parts = {
+        "norm": adds["norm"],
+        "activation and halving": adds["activation"] + adds["halving"],
+        "AttnLRP": r[True, True, True, False],
+        "AttnLRP without the norm's": r[False, True, True, False],
+        "AttnLRP, softmax closed": r[True, True, True, True],
+        "CP-LRP": r[True, True, False, True],
+    }
+    return pd.concat(parts, names=["part"]).rename("r").reset_index()
+
+
 def prompted(*asked):
     """Each sentence's r with LOO behind a prompt."""
     return frame.named(agreement(spoken.read_prompted(*asked), [WORDS]))
 
 
+def of_all_tokens(rows):
+    return frame.named(agreement(rows, [EVERY]))
+
+
+def without_the_first(rows):
+    """Maps of the other tokens."""
+    rest = {name: [values[1:] for values in rows[name]] for name in ("scores", "content")}
+    return rows.assign(**rest)
+
+
+def share_of_the_first():
+    maps = frame.named(spoken.read_prompted())
+    share = [abs(x[0]) / np.abs(x).sum() for x in maps.scores]
+    return maps.assign(share=share)[["model", "id", "method", "share"]]
+
+
+def prompted_by_deletion():
+    maps, deleted = spoken.read_prompted(), spoken.read_prompted("-delete")
+    maps = maps[maps.method.isin(["mask-gradient", "attnlrp", "cp-lrp"])]
+    exact = deleted[deleted.method == "loo"].assign(removal="attention-mask")
+    return frame.named(agreement(pd.concat([exact, maps]), [WORDS]))
+
+
+def forms():
+    """r with LOO of AttnLRP around each form of attention."""
+    rows = over_texts(frame.read_rows("refactored", SENTENCES), ["model", "form"], "r_loo")
+    return rows.reset_index()
+
+
 def prompted_curves():
     rows = spoken.read_prompted("-curves")
     return frame.named(rows.assign(delta=rows.lerf - rows.morf))
+
+
+def answers_to(unit):
+    return spoken.compare_answers(unit).reset_index()
 
 
 SOURCES = {
@@ -181,6 +238,13 @@ SOURCES = {
     "prompted logit": partial(prompted, "-outputs", "logit"),
     "prompted log-probability": partial(prompted, "-outputs", "log-probability"),
     "prompted curves": prompted_curves,
+    "prompted by deletion": prompted_by_deletion,
+    "prompted, all tokens": lambda: of_all_tokens(spoken.read_prompted()),
+    "prompted, all but the first": lambda: of_all_tokens(without_the_first(spoken.read_prompted())),
+    "prompted, share of the first token": share_of_the_first,
+    **{f"answers {unit}": partial(answers_to, unit) for unit in spoken.UNITS},
+    "forms of attention": forms,
+    "rules": by_rules,
 }
 
 # --- sentences of which a line is enough ----------------------------------------------------------
@@ -190,6 +254,21 @@ CHECKS = [
     pytest.param(check, id=f"{sentence} {number}")
     for sentence, checks in yaml.safe_load(TEXT).items()
     for number, check in enumerate(checks, 1)
+]
+FIELDS = [
+    "in",
+    "where",
+    "gap",
+    "by",
+    "of",
+    "column",
+    "across",
+    "then",
+    "each",
+    "top",
+    "bottom",
+    "rows",
+    "holds",
 ]
 LEVELS = ["first", "second", "third", "fourth"]
 MODELS = {SIX: "MPNet6"} | {n: n.split(",")[0] for n in (MINI, FULL, *spoken.MODELS.values())}
@@ -230,7 +309,9 @@ def gaps(place, where, gap, by, **how):
 
 def spread(rows, name):
     """The values of a column as columns."""
-    keys = [key for key in (*LEVELS, "model", "data", "id") if key in rows and key != name]
+    keys = [
+        key for key in (*LEVELS, "readout", "model", "data", "id") if key in rows and key != name
+    ]
     wide = rows.pivot(index=keys, columns=name)
     wide.columns = [f"{column} {value}" for column, value in wide.columns]
     return wide.reset_index()
@@ -253,6 +334,7 @@ def selected(check):
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_what_a_sentence_says_holds(check):
+    assert {*check} <= {*FIELDS}
     rows = selected(check)
     assert len(rows) == check.get("rows", len(rows)) > 0
     holds = check.get("holds", [])
@@ -262,7 +344,8 @@ def test_what_a_sentence_says_holds(check):
         if "bottom" in check:
             part = part.nsmallest(1, check["bottom"])
         for said in [holds] if isinstance(holds, str) else holds:
-            assert np.all(part.eval(said, local_dict=KNOWN)), f"{said}\n{part.to_string()}"
+            held = np.asarray(part.eval(said, local_dict=KNOWN))
+            assert (held.dtype, held.all()) == (bool, True), f"{said}\n{part.to_string()}"
 
 
 # --- sentences that take more ---------------------------------------------------------------------
@@ -433,15 +516,6 @@ class TestCost:
         assert loops[0].max() < min(loops[1].min(), loops[2].min())
 
 
-def test_exact_passes_find_the_top_word_most_often():
-    def finds(scores, loo):
-        return {"top": float(abs(scores).argmax() == abs(loo).argmax())}
-
-    ways = [price.ATTN_LRP, price.ONE, price.HALVES, price.THREE]
-    found = price.by_text(prices(), ways, finds).groupby(["run", "map"]).top.mean()
-    assert (found.unstack().idxmax(axis=1) == price.THREE).all()
-
-
 def test_the_figure_of_words_shows_their_rows():
     shown = tables("07_remedy")["fig-words"].value
     means = words().groupby(["data", "model", "map"])[["top", "r"]].mean()
@@ -452,108 +526,25 @@ def test_the_figure_of_words_shows_their_rows():
             assert shown[panel, way, "MiniLM, sentences"] == pytest.approx(value, abs=1e-4)
 
 
-class TestLanguageModels:
-    smollm, gemma = spoken.MODELS.values()
-
-    @staticmethod
-    def wide(rows, counted=WORDS, column="r"):
-        """Each sentence's r with LOO, by model and method."""
-        r = agreement(rows, counted=(counted,)) if column == "r" else rows
-        wide = frame.named(r).pivot(index=["model", "id"], columns="method", values=column)
-        return wide.astype(float)
-
-    @staticmethod
-    def lead(wide, first, second):
-        """Which of two methods leads, by model."""
-        gap = (wide[first] - wide[second]).groupby("model", sort=False)
-        return gap.agg(lambda some: int(stats.leads(some)))
-
-    def test_over_all_tokens_the_order_turns_and_not_by_the_first_token_alone(self):
-        maps = spoken.read_prompted()
-        turned = self.lead(self.wide(maps, EVERY), "mask-gradient", "attnlrp")
-        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
-        without = maps.assign(
-            scores=[x[1:] for x in maps.scores], content=[x[1:] for x in maps.content]
-        )
-        turned = self.lead(self.wide(without, EVERY), "mask-gradient", "attnlrp")
-        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
-        share = maps.assign(first=[abs(x[0]) / np.abs(x).sum() for x in maps.scores])
-        share = self.wide(share, column="first").groupby("model").mean()
-        more = share[["mask-gradient", "attention-x-grad", "cp-lrp"]].gt(share["loo"], axis=0)
-        assert more.all(axis=None)
-
-    def test_by_deletion_the_mask_gradient_leads(self):
-        maps, deleted = spoken.read_prompted(), spoken.read_prompted("-delete")
-        exact = deleted[deleted.method == "loo"].assign(removal="attention-mask")
-        wide = self.wide(
-            pd.concat([exact, maps[maps.method.isin(["mask-gradient", "attnlrp", "cp-lrp"])]])
-        )
-        wide = wide.dropna()
-        assert (self.lead(wide, "mask-gradient", "attnlrp") == 1).all()
-        assert (wide.groupby("model").mean().eval("attnlrp - `cp-lrp`") > 0).all()
-        told = {self.smollm: 1, self.gemma: 0}
-        assert self.lead(wide, "attnlrp", "cp-lrp").to_dict() == told
-        assert wide.groupby("model").size()[self.gemma] == 36
-
-    @pytest.mark.parametrize(
-        ("unit", "more", "rank"), [("sentences", 1, 0), ("reviews", 0, 0), ("words", 1, -1)]
-    )
-    def test_behind_answers_no_one_pass_map_leads(self, unit, more, rank):
-        r, ranks, first = self.answers(unit)
-        gap = {n: x["AttnLRP"] - x["Mask gradient"] for n, x in (("r", r), ("rank", ranks))}
-        ends = {name: lrp.estimate(values, method="t") for name, values in gap.items()}
-        assert stats.leads(gap["r"]) == 0
-        assert (ends["r"].low > 0) == bool(more)
-        assert (ends["rank"].high < 0) == (rank == -1)
-        assert stats.leads(first["AttnLRP"] - first["Mask gradient"]) == 0
-        if unit == "sentences":
-            assert np.sort(gap["r"])[-3:].sum() > 0.5 * gap["r"].sum()
-            assert abs(r[spoken.ONLY_FIRST].mean() - r["AttnLRP"].mean()) < 0.05
-            assert first[["AttnLRP", "Mask gradient"]].mean().min() > 0.7
-
-    def test_on_reviews_other_references_find_loo_s_first_sentence(self):
-        first, shorter = self.answers("reviews")[2].mean(), self.answers("sentences")[2].mean()
-        assert round(10 * first["LOO by deletion"]) == 9
-        assert round(10 * first["surrogate of 64 passes"]) == 8
-        assert (first < shorter)[["AttnLRP", "Mask gradient"]].all()
-        asked = spoken.read_answers("reviews").drop_duplicates("id")
-        assert 9 < 64 / (asked.own.map(np.sum).mean() + 1) < 11
-
-    def test_half_removal_finds_more_of_the_first_words(self):
-        r, _, first = self.answers("words")
-        assert stats.leads(r[spoken.HALVES] - r["Mask gradient"]) == 1
-        for rival in ("AttnLRP", "Mask gradient"):
-            assert stats.leads(first[spoken.HALVES] - first[rival]) == 1
-
-    @staticmethod
-    def answers(unit):
-        """`r`, `rank` and `first` of each prompt, by map."""
-        found = spoken.compare_answers(unit)
-        return [found[column].unstack("map") for column in ("r", "rank", "first")]
+def test_three_questions_carry_half_of_what_attnlrp_is_ahead_by():
+    r = rows_of("answers sentences").pivot(index="id", columns="map", values="r")
+    gap = np.sort(r["AttnLRP"] - r["Mask gradient"])
+    assert gap[-3:].sum() > 0.5 * gap.sum()
 
 
-class TestAudit:
-    def test_at_three_passes_the_mask_gradient_leads_lrp_and_two_groups_pass_the_bound(self):
-        maps = frame.read_maps("maps", "remedy", runs=["mpnet-sst2"])
-        maps = frame.named(maps[maps.removal.isin(["", "attention-mask"])])
-        maps = maps[maps.readout.isin(["", "word"])]
-        names = ["loo", "attnlrp", "cp-lrp", "mask-gradient", spoken.IN_TWO]
-        own = maps[maps.method.isin(names)]
-        r = agreement(own, counted=[WORDS]).pivot(index="id", columns="method", values="r")
-        r = r.dropna().astype(float)
-        for lrp_map in ("attnlrp", "cp-lrp"):
-            assert stats.leads(r["mask-gradient"] - r[lrp_map]) == 1
-        assert stats.estimate(r["mask-gradient"]).low < answers.TRACKS
-        assert stats.estimate(r[spoken.IN_TWO]).low > answers.TRACKS
+def test_a_surrogate_of_64_passes_asks_of_reviews_ten_times_what_loo_does():
+    asked = spoken.read_answers("reviews").drop_duplicates("id")
+    assert 9 < 64 / (asked.own.map(np.sum).mean() + 1) < 11
 
-    def test_the_appendix_says_the_package_s_numbers(self):
-        page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")
-        assert f"from {answers.FEWEST} to {answers.MOST:,}" in page
-        assert f"Fewer than {answers.FEWEST} texts" in page
-        assert f"$m = {answers.MARGIN}$" in page
-        draws = "Draw {}, {} or {} texts".format(*answers.FALSE_LEADS)
-        assert draws in page
-        assert {*answers.FALSE_LEADS.values()} <= {0.04, 0.05}
+
+def test_the_appendix_says_the_package_s_numbers():
+    page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")
+    assert f"from {answers.FEWEST} to {answers.MOST:,}" in page
+    assert f"Fewer than {answers.FEWEST} texts" in page
+    assert f"$m = {answers.MARGIN}$" in page
+    draws = "Draw {}, {} or {} texts".format(*answers.FALSE_LEADS)
+    assert draws in page
+    assert {*answers.FALSE_LEADS.values()} <= {0.04, 0.05}
 
 
 class TestArchitectures:

@@ -14,7 +14,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from unittest import mock
 
@@ -25,6 +25,7 @@ from experiments.fine_tune import make
 from experiments.recordings.__main__ import record
 from lrputils.__main__ import main
 from lrputils.book import execution
+from lrputils.book.notebooks import read_text
 from lrputils.report import audit_answers, audit_sentences
 from tests import tiny
 
@@ -111,7 +112,7 @@ def refusals() -> Iterator[str]:
         for command in re.findall(r"^\$ (.+)$", kept, re.M):
             program, *words = shlex.split(command.replace("…", folder))
             at = ROOT if words[0] in ("execute", "build") else folder
-            with chdir(at), mock.patch.dict(os.environ, COLUMNS="80"), _no_kernel:
+            with chdir(at), mock.patch.dict(os.environ, COLUMNS="80"), _no_kernel, _read_once:
                 status, out, errors = PROGRAMS[program](words)
             yield f"$ {command}"
             told = (out + errors).strip().replace(folder, "…").replace(str(ROOT), "…")
@@ -120,6 +121,7 @@ def refusals() -> Iterator[str]:
         yield f"files that a refused command left: {sorted(left - prepared) or 'none'}"
 
 
+_read_once = mock.patch("lrputils.book.parameters.read_text", cache(read_text))
 _no_kernel = mock.patch.object(execution, "ProcessPoolExecutor", side_effect=AssertionError)
 _OTHERS_WORDS = r"(?<=cannot be used here: ).*|(?<=the hub cannot be reached ).*"
 
