@@ -27,7 +27,7 @@ from lrputils.study.variants import ABLATIONS, LayerSweep, Variant
 # Methods whose price is an option, or thirty times that of leave-one-out.
 _BOUGHT = ("shapley", "budgeted-loo")
 _POINTS = ["lerf_curve", "morf_curve"]  # columns of `lrputils.evaluate`, which few kinds keep
-_MAPS = ["spearman", "scores", "pieces", "content", "cut"]  # likewise
+_MAPS = ["spearman", "scores", "pieces", "content", "cut", "passes"]  # likewise
 
 
 def texts(

@@ -31,7 +31,6 @@ from lrputils.runs.results import compact
 from lrputils.runs.settings import Settings
 from lrputils.study.cost import Forecast, duration
 from lrputils.study.evaluation import REFERENCE, evaluate
-from lrputils.study.supplied import supplied
 
 PAGE = "audit.html"
 _ENDS = ["value", "low", "high"]
@@ -133,10 +132,9 @@ def audit(
     texts = load_texts([texts] if isinstance(texts, str) else texts)
     how = {"units": units, "target": target, "max_length": max_length}
     settings = Settings(methods=(), batch_size=batch_size, curves=curves, **how)
-    tools = supplied(scores, texts)
-    asked = settings.asked(classifier, [*audit_plan.variants(classifier, settings), *tools])
-    rows = compact(evaluate(classifier, texts, **asked, progress=False).rows)
-    run = Audited(rows, units, tools)
+    asked = settings.asked(classifier, audit_plan.variants(classifier, settings))
+    rows = evaluate(classifier, texts, **asked, scores=scores, progress=False).rows
+    run = Audited(compact(rows), units)
     return Audit(run, gates(classifier, texts.take(range(2)[: len(texts)]), max_length))
 
 
@@ -188,7 +186,7 @@ def write_audit(
     facts = recording.provenance
     if not quiet:
         print("checking the rules, timing a batch, writing the page …", file=sys.stderr)
-    run = Audited(recording.rows, settings.units, supplied(settings.scores))
+    run = Audited(recording.rows, settings.units)
     found = Audit(run, gates(classifier, next(texts.parts(2)), settings.max_length))
     forecast = datasets.forecast_dataset(
         classifier, whole or texts, None, settings, variants=variants

@@ -113,12 +113,8 @@ def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
     places = {name: readout if name in LRP else "word" for name in run.names if name != REFERENCE}
     parts = [run.per_text(R, [name], place) for name, place in places.items()]
     found = pd.concat(parts, axis=1)
-    exact = run.rows[run.rows.method == REFERENCE]
-    names = (*found, REFERENCE)
-    costs = {name: np.mean([run.passes(name, n) for n in exact.tokens]) for name in names}
-    if run.units != "token":
-        costs[REFERENCE] = exact.content.map(np.sum).mean()
-    costs = pd.Series(costs).rename(label).sort_values(kind="stable")
+    costs = run.rows.groupby("method").passes.mean()[[*found, REFERENCE]]
+    costs = costs.rename(label).sort_values(kind="stable")
     found = found.rename(columns=label)[[name for name in costs.index if name != label(REFERENCE)]]
     found.attrs["passes"] = costs
     return found

@@ -6,9 +6,6 @@ folder and the page in `audit`: each imports from those before it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import pandas as pd
 
 from lrputils.attribution import METHODS, attribute
@@ -21,7 +18,6 @@ from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
-from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 
 LRP = ("attnlrp", "cp-lrp")
@@ -91,14 +87,11 @@ class Audited(Run):
         rows: of `lrputils.runs.datasets.read`; `method` has the options behind the name.
         units: what is removed and scored.
         names: of the methods, leave-one-out last.
-        tools: those of `names` whose maps another tool made; `supplied` tells their prices.
+        tools: those of `names` whose maps another tool made.
     """
 
-    def __init__(
-        self, rows: pd.DataFrame, units: str = "token", supplied: Sequence[Supplied] = ()
-    ) -> None:
+    def __init__(self, rows: pd.DataFrame, units: str = "token") -> None:
         self.units = units
-        self._prices = {each.name: each.price for each in supplied}
         own = rows.method[~rows.method.isin([*METHODS, *COMPARED])].unique()
         self.tools = [name for name in own if not name.startswith(f"{REFERENCE} ")]
         if "options" in rows:
@@ -108,20 +101,6 @@ class Audited(Run):
         there = dict.fromkeys(rows.method)
         known = (*LRP, *COMPARED, *self.tools, REFERENCE)
         self.names = [name for name in known if name in there]
-
-    def passes(self, name: str, tokens: int) -> float:
-        """Return the forward passes of a text that a method takes; a backward pass counts as two.
-
-        Args:
-            name: one of `names`.
-            tokens: of the text, special ones included.
-
-        Returns:
-            NaN where a tool does not tell.
-        """
-        if name in self.tools:
-            return self._prices.get(name, math.nan)
-        return (COMPARED.get(name) or Variant(name, name)).passes(tokens)
 
     def maps(self) -> pd.DataFrame:
         """Return the maps of LOO and the judged ones as `experiments.frame.read_maps` does."""

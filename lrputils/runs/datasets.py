@@ -45,6 +45,7 @@ _SCHEMA = pa.schema(
     | {name: pa.float32() for name in _CURVES[:3]}
     | {name: pa.list_(pa.float32()) for name in (*_CURVES[3:], "scores")}
     | {"pieces": pa.list_(pa.string()), "content": pa.list_(pa.bool_()), "cut": pa.bool_()}
+    | {"passes": pa.float32()}
 )
 
 

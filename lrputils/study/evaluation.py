@@ -6,7 +6,7 @@ from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,8 @@ class Evaluation(Run):
             division flipped its signs) and `spearman` (over the tokens of `r`); with curves also
             `morf_curve`, `lerf_curve` (steps + 1,), `morf`, `lerf` (their means) and `delta`
             (`lerf − morf`), in logits; `scores`, the map, float32 (tokens,); `pieces`, the strings
-            of the tokens.
+            of the tokens; `passes`, the map's price in forward passes, a backward one counts as two
+            (NaN of a tool that does not tell).
     """
 
     rows: pd.DataFrame
@@ -189,6 +190,7 @@ def _batch(
     """Return of each text a row a map: its label, comparison, curves and scores."""
     model = classifier.model
     loo, maps = Label(REFERENCE), {}
+    prices: dict[Label, Callable[[int], float]] = {}
     if exact is not None:
         maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in exact], batch_first=True)
     for variant in variants:
@@ -196,6 +198,7 @@ def _batch(
             maps[variant.label] = variant.lay(classifier, inputs, texts, target, units)
         elif not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target, units).items()}
+        prices |= dict.fromkeys(maps.keys() - prices.keys(), variant.passes)
     content = inputs.units(units).mask.cpu()
     valid = content
     if units == "token":
@@ -208,6 +211,7 @@ def _batch(
     texts_rows = []
     for row, length in enumerate(inputs.lengths.tolist()):
         shared = {"pieces": list(inputs.tokens[row]), "content": content[row, :length].numpy()}
+        size = length if units == "token" else int(content[row].sum())
         texts_rows.append(
             [
                 {
@@ -215,6 +219,7 @@ def _batch(
                     **columns[label][row],
                     "scores": scores[row, :length].numpy(),
                     **shared,
+                    "passes": prices[label](size),
                 }
                 for label, scores in maps.items()
             ]

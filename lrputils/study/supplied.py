@@ -76,6 +76,10 @@ class Supplied:
         """Its name, and no options, as rows have them."""
         return self.name, ""
 
+    def passes(self, tokens: int) -> float:
+        """Return its price, which is no matter of tokens."""
+        return self.price
+
     def __repr__(self) -> str:
         held = files.digest([repr([*self.maps.items()]).encode()])
         return f"Supplied({self.name}, {len(self.maps)} maps, {held})"

@@ -101,6 +101,10 @@ class LayerSweep:
         for family in self.families or ("",):
             one_of("families", family, ABLATIONS)
 
+    def passes(self, tokens: int) -> float:
+        """Return the forward passes of one ablation's map: AttnLRP's."""
+        return METHODS.find("attnlrp").passes(tokens)
+
     def maps(
         self, model: nn.Module, inputs: Inputs, target: Tensor, units: str = "token"
     ) -> dict[Label, Tensor]:

@@ -65,6 +65,7 @@ class TestRows:
         for n, text in enumerate(texts):
             loo, lrp_map = rows.iloc[2 * n], rows.iloc[2 * n + 1]
             assert loo.scores == pytest.approx(found.maps["loo"][n], abs=1e-5)
+            assert (loo.passes, lrp_map.passes) == (loo.tokens, 3)
             assert lrp_map.scores == pytest.approx(found.maps["attnlrp"][n], abs=1e-4)
             assert tuple(lrp_map.pieces) == classifier.encode(text).tokens[0]
             ranks = [pd.Series(each).rank() for each in (loo.scores, lrp_map.scores)]
