@@ -29,7 +29,7 @@ def test_every_command_says_its_options_in_a_process_of_its_own():
     Each is a fork of a process that holds the libraries and nothing of the project.
     """
     context = multiprocessing.get_context("forkserver")
-    libraries = ["torch._dynamo", "pandas", "scipy.stats", "transformers", "cyclopts"]
+    libraries = ["torch._dynamo", "pandas", "scipy.stats", "transformers", "seaborn", "cyclopts"]
     context.set_forkserver_preload(libraries)
     asked = commands()
     assert len(asked) > 10

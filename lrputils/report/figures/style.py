@@ -9,6 +9,7 @@ from itertools import cycle
 from typing import Any, NamedTuple
 
 import pandas as pd
+import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -101,9 +102,7 @@ DIVERGING = LinearSegmentedColormap.from_list("signed", ["#3a86d0", "#ffffff", "
 # figure, are 9 px if the figure is no wider than this.
 WIDTH = 5.1
 _STYLE = {
-    **dict.fromkeys(["axes.edgecolor", "axes.labelcolor", "text.color"], "#262626"),
-    **dict.fromkeys(["xtick.color", "ytick.color"], "#262626"),
-    "axes.axisbelow": True,
+    **sns.axes_style("ticks"),
     **dict.fromkeys(["font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"], 10),
     **dict.fromkeys(["axes.spines.top", "axes.spines.right"], False),
 }
