@@ -203,12 +203,6 @@ def prompted_by_deletion():
     return frame.named(agreement(pd.concat([exact, maps]), [WORDS]))
 
 
-def forms():
-    """r with LOO of AttnLRP around each form of attention."""
-    rows = over_texts(frame.read_rows("refactored", SENTENCES), ["model", "form"], "r_loo")
-    return rows.reset_index()
-
-
 def prompted_curves():
     rows = spoken.read_prompted("-curves")
     return frame.named(rows.assign(delta=rows.lerf - rows.morf))
@@ -243,7 +237,6 @@ SOURCES = {
     "prompted, all but the first": lambda: of_all_tokens(without_the_first(spoken.read_prompted())),
     "prompted, share of the first token": share_of_the_first,
     **{f"answers {unit}": partial(answers_to, unit) for unit in spoken.UNITS},
-    "forms of attention": forms,
     "rules": by_rules,
 }
 
