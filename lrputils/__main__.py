@@ -318,11 +318,14 @@ def evaluate(
     if address and engine != "ray":
         raise ValueError(about("address", address) + " is of a cluster: add --engine ray")
     say(_LOADING.format(chosen.model or _OWN), quiet)
+    cluster = None
+    if engine == "ray":
+        from lrputils.runs.cluster import Ray
+
+        cluster = Ray(chosen.model, chosen.device, address)
     classifier, texts = chosen.load()
-    from lrputils.runs.cluster import Ray
     from lrputils.runs.datasets import evaluate_dataset, forecast_dataset
 
-    cluster = Ray(chosen.model, chosen.device, address) if engine == "ray" else None
     how = {"parameters": chosen.of_texts, "engine": cluster}
     if dry_run:
         return forecast_dataset(classifier, texts, out, settings, **how)
