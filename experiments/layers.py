@@ -18,7 +18,6 @@ FAMILIES = {"front": ("layers 1 to k", 0), "back": ("layers k to L", 1), "single
 TASKS = {"SST-2": "sentences", "IMDB": "reviews"}
 # What is drawn → the column of our rows, and that of the paper's tables.
 MEASURES = {"gain in r": ("r_normalised", "r"), "gain in Δ, %": ("delta", "delta")}
-PAPERS_LAYERS = 12
 _WHICH = ["model", "family", "layer"]
 
 
@@ -97,32 +96,3 @@ def _by_depth(
         name: table.set_axis((table.index - below) / max(table.index))
         for name, table in tables.items()
     }
-
-
-def beside_table_a3(
-    sets: pd.DataFrame, curves: pd.DataFrame, models: Sequence[str]
-) -> pd.DataFrame:
-    """The paper's Table A3 beside the means of models: r at the sum, Δ in logits at the words.
-
-    Args:
-        sets: of `name_sets`, with a column `task`, "SST-2" or "IMDB".
-        curves: the same of rows that have Δ.
-        models: which to show.
-
-    Returns:
-        columns `paper r`, `r`, `paper Δ`, `Δ`, indexed by model, data and set; the paper's are
-        empty beside a model of another depth than its own.
-    """
-    by = ["model", "data", "task", "family", "layer"]
-    r = sets[(sets.readout == "sum") & (sets.family != "")]
-    delta = curves[(curves.readout == "word") & (curves.family != "")]
-    means = {"r": r.groupby(by).r_normalised.mean(), "Δ": delta.groupby(by).delta.mean()}
-    parts = {}
-    for (model, data, task), own in pd.DataFrame(means).loc[[*models]].groupby(level=by[:3]):
-        own = own.droplevel(by[:3])
-        printed = paper.ablations(task)[["r", "delta"]].set_axis(["paper r", "paper Δ"], axis=1)
-        if own.index.get_level_values("layer").max() != PAPERS_LAYERS:
-            printed = printed.iloc[:0]
-        own = own.join(printed)
-        parts[model, data] = own.set_axis([f"{family} {layer}" for family, layer in own.index])
-    return pd.concat(parts)[["paper r", "r", "paper Δ", "Δ"]]

@@ -405,29 +405,6 @@ def under_every_removal(network: LinearAttention, images: Tensor) -> pd.DataFram
     return rows.assign(setting=network.setting.name, target=target[rows["id"]])
 
 
-def measure_settings(
-    data: ImageData, seeds: int, images: int, device: str | torch.device
-) -> pd.DataFrame:
-    """Train a network of each of `SETTINGS` per seed, and measure it under every removal.
-
-    Args:
-        data: to train on; its first test `images` are explained.
-        device: of the training.
-
-    Returns:
-        rows of `under_every_removal`, with `seed` and `accuracy`.
-    """
-    pictures = torch.from_numpy(data.test_images)
-    labels = torch.from_numpy(data.test_labels)
-    parts = []
-    for setting, seed in product(SETTINGS, range(seeds)):
-        network = train(data, setting, seed, device=device)
-        rows = under_every_removal(network, pictures[:images])
-        right = accuracy(network, pictures, labels)
-        parts.append(rows.assign(seed=seed, accuracy=right))
-    return pd.concat(parts)
-
-
 # --- a figure -------------------------------------------------------------------------------------
 
 _SIDE = 14  # pixels

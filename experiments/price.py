@@ -120,6 +120,32 @@ def by_text(
     return found.assign(run=found.model.str.split(",").str[0] + ", " + kind)
 
 
+def exact_by_ranking(maps: pd.DataFrame) -> pd.DataFrame:
+    """Put exact scores in the mask gradient's place at the words that a map ranks first.
+
+    Args:
+        maps: as of `read_maps`; texts of at most nine words are left out.
+
+    Returns:
+        a row a text and way to spend passes, `ranked` ("6 by AttnLRP"), with `r` over own tokens.
+    """
+    random, rows = np.random.default_rng(0), []
+    named = maps[maps["map"].notna() & maps.readout.isin(["", "word"])]
+    for text, part in named.groupby(TEXT, sort=False):
+        own, scores = np.array(part.content.iloc[0]), part.set_index("map").scores
+        if own.sum() <= 9:
+            continue
+        one, lrp, loo = (np.array(scores[name])[own] for name in (ONE, ATTN_LRP, LOO))
+        chance = random.normal(size=len(loo))
+        ways = {"mask gradient": (one, 6), "AttnLRP": (lrp, 6), "chance": (chance, 6)}
+        for by, (ranks, passes) in [*ways.items(), ("mask gradient", (one, 9))]:
+            first, mixed = abs(ranks).argsort()[-passes:], one.copy()
+            mixed[first] = loo[first]
+            r = np.corrcoef(mixed, loo)[0, 1]
+            rows.append((*text, f"{passes} by {by}", r))
+    return pd.DataFrame(rows, columns=[*TEXT, "ranked", "r"])
+
+
 def read_curves() -> pd.DataFrame:
     """Return recorded Δ along perturbation curves: estimates, leave-one-out and AttnLRP.
 

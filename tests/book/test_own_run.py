@@ -172,7 +172,8 @@ def assert_means(tables, rows, name, data):
 
 
 def assert_sets(tables, rows, name, texts="sentences"):
-    """Chapter 5 shows of each set of layers what r at the sum and Δ at the words gain."""
+    """Chapter 5 shows what r at the sum gains in each set of layers, and Δ at the words on
+    sentences, from below and from above."""
     means = rows.groupby(["readout", "family", "layer"])[["r_normalised", "r_content", "delta"]]
     means = means.mean()
     plain = rows[(rows.method == "attnlrp") & (rows.family == "")].groupby("readout")
@@ -182,6 +183,8 @@ def assert_sets(tables, rows, name, texts="sentences"):
     figures = {"r": "fig-ablation", "Δ, %": "fig-ablation-delta"}
     sets = {"front": "layers 1 to k", "back": "layers k to L", "single": "layer k"}
     for (measure, gain), (family, of) in product(gains.items(), sets.items()):
+        if measure != "r" and (family == "single" or texts != "sentences"):
+            continue
         drawn = tables[figures[measure]].value.sort_index()
         found = drawn.loc[texts, f"gain in {measure},\n{of}", name]
         # A percentage of a tiny model's Δ is as exact as that Δ, which all sets are divided by.
