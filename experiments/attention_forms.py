@@ -36,6 +36,8 @@ from lrputils.propagation.composites import (
 from lrputils.propagation.rules import PRODUCT, UNITS
 from lrputils.removal.leave_one_out import leave_one_out
 
+# What blocks call their maps of queries, where nothing but a bias is added to what they give.
+_QUERIES = {f"attention.{name}" for name in ("self.query", "attn.q", "q_lin", "q_proj", "query")}
 _RULES = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}
 
 
@@ -203,17 +205,15 @@ def refactored(
         RuntimeError: rules are already installed in this model, in this thread.
     """
     architecture = covered(model)
-    kind, heads = architecture.kind, architecture.model.config.num_attention_heads
+    heads = architecture.model.config.num_attention_heads
 
     def _attention(call: AttentionCall) -> tuple[Tensor, None]:
         value, key = (with_all_heads(x, call.query) for x in (call.value, call.key))
         mask = call.mask
         if gate is not None:
             mask = additive(mask, gate.dtype) + gate.log()[:, None, None]
-        # ALBERT's shared blocks have a map of queries, too, which no shortcut may change.
-        path = kind.projections[0] if kind.projections else "attention.query"
-        block = dict(architecture.blocks[call.layer].named_modules())
-        bias = getattr(block.get(path), "bias", None)
+        block = architecture.blocks[call.layer].named_modules()
+        bias = next((part.bias for path, part in block if path in _QUERIES), None)
         bias = 0.0 if bias is None else bias.view(heads, 1, -1)
         here = replace(call, key=key, value=value, mask=mask)
 

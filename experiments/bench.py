@@ -34,10 +34,9 @@ from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.proof import alone
+from lrputils.model.proof import alone, laid_out
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.packing import BATCH_TOKENS
-from lrputils.removal.shortcuts import fast_linear
 from lrputils.runs import results
 from lrputils.runs.folders import read_json, writable, write_json
 from lrputils.runs.options import Names
@@ -174,12 +173,11 @@ def loo(classifier: Classifier, inputs: Inputs, repeats: int) -> list[dict[str, 
 def matrix_rate(classifier: Classifier) -> float:
     """Return the operations per second of the linear layers of the model's first block, at best.
 
-    Weights are packed, and a batch has as many tokens, as in leave-one-out; the fastest of twelve
-    counts.
+    A batch has as many tokens as in leave-one-out; the fastest of twelve counts.
     """
     device = classifier.device
     tokens = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
-    linear = [m for m in classifier.architecture.blocks[0].modules() if isinstance(m, nn.Linear)]
+    linear = [m for m in laid_out(classifier).blocks[0].modules() if isinstance(m, nn.Linear)]
     like = {"device": device, "dtype": linear[0].weight.dtype}
     states = {m.in_features: torch.randn(tokens, m.in_features, **like) for m in linear}
 
@@ -188,7 +186,7 @@ def matrix_rate(classifier: Classifier) -> float:
             module(states[module.in_features])
 
     count = 2 * tokens * sum(module.weight.numel() for module in linear)
-    with torch.inference_mode(), fast_linear(classifier.architecture, 4 * tokens):
+    with torch.inference_mode():
         return count / min(seconds(work) for _ in range(12))
 
 

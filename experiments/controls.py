@@ -13,6 +13,7 @@ from torch import nn
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
+from lrputils.model.proof import laid_out
 from lrputils.study.evaluation import evaluate
 
 _RANDOMISED = ("loo", "mask-gradient", "attnlrp", "cp-lrp", "grad-x-input")
@@ -63,7 +64,7 @@ def _stages(classifier: Classifier, seed: int) -> Iterator[tuple[str, Classifier
     yield "", classifier
     model, random = copy.deepcopy(classifier.model), torch.Generator().manual_seed(seed)
     copied = replace(classifier, model=model)
-    blocks, half = copied.architecture.blocks, classifier.architecture.layers // 2
+    blocks, half = laid_out(copied).blocks, classifier.architecture.layers // 2
     inside = {id(m) for m in copied.architecture.backbone.modules()}
     pooler = getattr(copied.architecture.backbone, "pooler", None)
     head = [m for m in model.modules() if id(m) not in inside] + [

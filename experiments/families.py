@@ -18,7 +18,7 @@ from typing import Any
 
 import lrputils as lrp  # before transformers, which it keeps importable
 from experiments.command import main
-from lrputils.model.operations import laid_out, short_text
+from lrputils.model.proof import laid_out, short_text
 from lrputils.propagation.composites import CP_LRP, conserved
 
 import pandas as pd  # isort: skip

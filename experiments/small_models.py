@@ -24,6 +24,7 @@ import lrputils as lrp
 from experiments import zoo
 from experiments.command import main
 from lrputils.model.operations import routed
+from lrputils.model.proof import laid_out
 from lrputils.runs.options import Names
 
 PAD, CLS, SEP, S, R, Q, A, B = range(8)  # the rule's tokens
@@ -107,7 +108,8 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
         inputs, labels = batches(generator)
         return cross_entropy(model(**inputs).logits, labels)
 
-    with routed(model, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
+    laid = laid_out(model.eval())
+    with routed(laid, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
         return _fit(model, loss, steps)
 
 

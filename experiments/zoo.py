@@ -23,9 +23,25 @@ from experiments.images import ImageData, load_images
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall
 from lrputils.model.classifier import Classifier, load_classifier
-from lrputils.model.families import FAMILIES
 
 _ASSETS = Path(__file__).parent / "assets/small_models"
+# Family → its classifier in transformers, and its language model where it is a decoder's.
+FAMILIES = {
+    "bert": ("BertForSequenceClassification",),
+    "roberta": ("RobertaForSequenceClassification",),
+    "xlm_roberta": ("XLMRobertaForSequenceClassification",),
+    "mpnet": ("MPNetForSequenceClassification",),
+    "electra": ("ElectraForSequenceClassification",),
+    "distilbert": ("DistilBertForSequenceClassification",),
+    "albert": ("AlbertForSequenceClassification",),
+    "gpt2": ("GPT2ForSequenceClassification", "GPT2LMHeadModel"),
+    "llama": ("LlamaForSequenceClassification", "LlamaForCausalLM"),
+    "mistral": ("MistralForSequenceClassification", "MistralForCausalLM"),
+    "qwen2": ("Qwen2ForSequenceClassification", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3ForSequenceClassification", "Qwen3ForCausalLM"),
+    "gemma3": ("Gemma3TextForSequenceClassification", "Gemma3ForCausalLM"),
+    "vit": ("ViTForImageClassification",),
+}
 # What the package carries: name → its family, and how many training seeds.
 SHIPPED = {
     "bert": ("bert", 5),
@@ -87,7 +103,7 @@ def build(family: str, seed: int = 0, **settings: float) -> PreTrainedModel:
 
 
 def configured(family: str, *, head: int = 0, **settings: Any) -> PreTrainedModel:
-    """A new model of a family, as torch's random numbers come, with this one of its `heads`.
+    """A new model of a family, as torch's random numbers come, with this one of its heads.
 
     `settings` are of its configuration, by BERT's names where the family has others. What they
     leave open is as small as `build` says; images have 8 × 8 pixels in ten classes.
@@ -100,7 +116,7 @@ def configured(family: str, *, head: int = 0, **settings: Any) -> PreTrainedMode
         "embedding_size": shape["hidden_size"] // 2,
         "head_dim": shape["hidden_size"] // shape["num_attention_heads"],
     }
-    model = getattr(transformers, FAMILIES[family].heads[head])
+    model = getattr(transformers, FAMILIES[family][head])
     fields = model.config_class()
     known = {name: value for name, value in shape.items() if hasattr(fields, name)}
     return model(model.config_class(**known | own))

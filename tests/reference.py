@@ -20,6 +20,17 @@ from tests import tiny
 
 # --- removal --------------------------------------------------------------------------------------
 
+# Those count positions from one past the token by which texts are padded, which takes none.
+COUNTING = "roberta", "xlm-roberta", "mpnet"
+
+
+def own_positions(model: nn.Module, ids: Tensor) -> Tensor:
+    """The positions (batch, tokens) of texts, padded or not, as the model itself counts them."""
+    counting = model.config.model_type in COUNTING
+    first = describe(model).word_embeddings.padding_idx if counting else -1
+    counted = (ids != first).long()
+    return counted.cumsum(1) * counted + first
+
 
 @torch.no_grad()
 def without(
@@ -40,7 +51,7 @@ def without(
     left = [i for i in range(ids.shape[1]) if removal != "delete" or i not in gone]
     if removal in ("mask", "pad", "unk"):
         ids[0, gone] = inputs.replacements[removal]
-    positions = architecture.position_ids(ids, torch.ones_like(ids))[:, : len(left)]
+    positions = own_positions(model, ids)[:, : len(left)]
     words = architecture.word_embeddings(ids).detach().clone()
     if removal == "zero":
         words[0, gone] = 0

@@ -18,7 +18,6 @@ from torch import nn
 from experiments import zoo
 from lrputils.data.texts import OWN, load_texts
 from lrputils.model.classifier import Classifier
-from lrputils.model.families import FAMILIES
 
 # isort: split
 import transformers  # after lrputils, which keeps torchvision importable
@@ -44,7 +43,7 @@ _SHAPE = {
 
 # A family, or a family and "-lm" for its language model.
 NAMES = tuple(
-    f"{name}{end}" for name, family in FAMILIES.items() for end in ("", "-lm")[: len(family.heads)]
+    f"{name}{end}" for name, heads in zoo.FAMILIES.items() for end in ("", "-lm")[: len(heads)]
 )
 TEXT_NAMES = tuple(name for name in NAMES if name != "vit")
 WHOLLY = ("bert", "mpnet", "gpt2", "llama")

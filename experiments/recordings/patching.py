@@ -28,6 +28,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import replaced, run
 from lrputils.model.inputs import Inputs
 from lrputils.model.operations import Rulebook
+from lrputils.model.proof import laid_out
 from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, installed
 
@@ -80,7 +81,7 @@ def measure(
         plan = [
             _Patch(site, *map(int, at)) for site in SITES for at in draw.integers(most, size=size)
         ]
-        parts.append(_text(classifier.architecture, inputs, plan).assign(id=texts.ids[number]))
+        parts.append(_text(laid_out(classifier), inputs, plan).assign(id=texts.ids[number]))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -13,8 +13,8 @@ from lrputils.mistakes import one_of, whole_number
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import Recorder, stepwise
 from lrputils.model.inputs import check_token, special_tokens, tensor_rows
-from lrputils.model.operations import laid_out, routed
-from lrputils.model.proof import prove_batch
+from lrputils.model.operations import routed
+from lrputils.model.proof import laid_out, prove_batch
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 from lrputils.propagation.composites import (
     ATTN_LRP,
@@ -143,7 +143,7 @@ def _baseline(
 ) -> Tensor:
     """Word embeddings `(batch, tokens, size)` at the start of the path: special tokens stay."""
     like, device = reading.value, reading.value.device
-    if architecture.kind.vision:
+    if architecture.vision:
         kept = reading.head  # [CLS]
     else:
         kept = special_tokens(inputs).to(device) | ~reading.valid
@@ -204,7 +204,7 @@ def completeness_gap(
 def _baseline_token(
     architecture: Architecture, inputs: Mapping[str, Any], baseline: str | int
 ) -> int:
-    if architecture.kind.vision:
+    if architecture.vision:
         raise ValueError(f"baseline {baseline!r} is a token's; for images there is 'zero'")
     if isinstance(baseline, int):
         known = architecture.config.vocab_size

@@ -1,17 +1,17 @@
-"""The parts of a Hugging Face model: its layers, attention modules and embeddings.
+"""What is seen of a model without running it: its embeddings, its head, and what it takes.
 
-`describe(handle)` answers for the families in `lrputils.model.families`, and describes what is
-known of any other classifier or next-token model, which is enough to remove tokens and, once its
-layers are found (`lrputils.model.operations`), for rules. It reads the model and changes nothing.
-A layer is one *call* of a block, so that ALBERT, whose twelve layers are twelve calls of one
-block, counts like any other model.
+`describe(handle)` answers for any classifier or next-token model of transformers, and names none.
+What only a run tells (its layers, what its mask and its positions do) is measured, once, by
+`lrputils.model.proof`; which shortcuts of exact removal give its own result, by
+`lrputils.removal.packing`. A layer is one *call* of a block, so that a model whose twelve layers
+are twelve calls of one block counts like any other.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -20,8 +20,6 @@ from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
 from lrputils.mistakes import listed
-from lrputils.model.families import FAMILIES, Family
-from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import checked_tensors
 
 
@@ -39,18 +37,7 @@ WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
     "and the methods 'loo', 'shapley', 'grad-x-input' and 'ig'"
 )
-# Where the modules of a family come from, beside the family's own file.
-_PLAIN = "torch.nn.modules.", "transformers.activations", "transformers.pytorch_utils"
-# Where hooks and forward passes come from that change nothing.
-_OURS = "transformers.", "lrputils."
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
-# Settings of a covered model that change what it computes to what has no rule.
-_CHANGING = (
-    *("is_decoder", "add_cross_attention"),
-    *("use_bidirectional_attention", "final_logit_softcapping"),
-)
-# Rotary positions that do not change with the longest text.
-_FIXED = "default", "linear", "proportional", "llama3", "yarn"
 # How the names of other heads end → what such a model does.
 _OTHER_HEADS = {
     "ForMaskedLM": "fills in masked words",
@@ -74,29 +61,35 @@ class Architecture:
     """The parts of one model instance.
 
     Attributes:
-        kind: the entry in `FAMILIES`: all that is not this instance's own.
         model: the whole model, with its head.
         backbone: the model under the head.
-        blocks: the block that computes each layer, in order; ALBERT repeats one module.
-        word_embeddings: the module whose output is one vector per token before positions are added.
-            For ViT the whole embedding module: its output less the position embeddings.
+        word_embeddings: the module whose output is one vector per token before positions are added;
+            of images the whole embedding module: its output less the position embeddings.
+        vision: whether the tokens are image patches behind one [CLS] token.
+        language_model: whether the logits `(batch, tokens, vocabulary)` are the next token's.
+        causal: whether a token sees only itself and the tokens before it; the head then reads the
+            last token's final state, else the first one's.
+        token_types: whether the model takes `token_type_ids`.
+        max_positions: the longest text that the model takes, None where it has no limit.
+        modules: the model and all modules in it, by their names.
+        blocks: the block that computes each layer, in order, where they were found (see
+            `lrputils.model.proof.laid_out`); layers may share one.
         embedding_norm: the norm right after the embeddings' sum, None where there is none.
         summed: whether that sum can be read: what this norm takes, else what the first block does.
-        language_model: whether the logits `(batch, tokens, vocabulary)` are the next token's.
-        max_positions: the longest text that the model takes, None where positions have no table.
-        modules: the model and all modules in it, by their names.
     """
 
-    kind: Family
     model: nn.Module
     backbone: nn.Module
-    blocks: tuple[nn.Module, ...]
     word_embeddings: nn.Module
-    embedding_norm: nn.Module | None
-    summed: bool
+    vision: bool
     language_model: bool
+    causal: bool
+    token_types: bool
     max_positions: int | None
     modules: Mapping[str, nn.Module] = field(compare=False, repr=False)
+    blocks: tuple[nn.Module, ...] = ()
+    embedding_norm: nn.Module | None = None
+    summed: bool = False
 
     @property
     def layers(self) -> int:
@@ -115,15 +108,16 @@ class Architecture:
         return self.model.config.get_text_config()
 
     @property
-    def known(self) -> bool:
-        """Whether what it does to positions, masks and batches is known, and not to be measured."""
-        # What a function reads is written here.
-        return self.kind.parts or isinstance(self.model, FunctionForSequenceClassification)
+    def head(self) -> nn.Module | None:
+        """What a decoder's logits are read by from one token's final state, if it has such."""
+        if self.language_model:
+            return self.model.get_output_embeddings()
+        return getattr(self.model, "score", None)
 
     @property
     def reads_end(self) -> bool:
         """Whether it is a decoder's classifier, which finds a text's end by its padding."""
-        return self.kind.causal and not self.language_model
+        return self.causal and not self.language_model
 
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
@@ -132,33 +126,14 @@ class Architecture:
             mask: `(batch, tokens)`, true at tokens and false at padding.
         """
         places = torch.arange(mask.shape[1], device=mask.device)
-        if not self.kind.causal:
+        if not self.causal:
             return places.new_zeros(len(mask))
         return (mask * (places + 1)).argmax(1)
-
-    def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
-
-        Padding takes no position, on either side, so a padded text and the same text alone agree.
-        They count from 0, or from one past the `uncounted` token's id, which takes none in a text
-        either.
-        """
-        first = -1 if self.uncounted is None else self.uncounted
-        counted = attention_mask.to(torch.long) * (input_ids != first)
-        return (counted.cumsum(1) * counted + first).clamp(min=0)
-
-    @property
-    def uncounted(self) -> int | None:
-        """The token that takes no position: RoBERTa's padding, which MPNet's embeddings take for 1.
-
-        None where the model does not count positions by its ids.
-        """
-        return self.word_embeddings.padding_idx if self.kind.positions_after_padding else None
 
     def arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for one forward pass on `inputs`, on the model's device.
 
-        What `forward` of this family does not understand is left out; a missing attention mask is
+        What its `forward` does not understand is left out; a missing attention mask is
         all ones. Decoders keep no cache, and get their positions where padding stands on the left,
         since their own count would start at the padding.
 
@@ -189,25 +164,25 @@ class Architecture:
                     f"{part and repr(part) + ' of '}{model} is in training mode, where dropout "
                     "makes every pass another one: call model.eval() first"
                 )
-        if self.kind.vision:
+        if self.vision:
             pixels = inputs.get("pixel_values")
             if not isinstance(pixels, Tensor) or pixels.dim() != 4:
                 raise ValueError(f"{model} needs 'pixel_values' (batch, channels, height, width)")
             return {"pixel_values": pixels.to(device)}
         input_ids, mask = self._checked(inputs, device)
         arguments = {"input_ids": input_ids, "attention_mask": mask}
-        if self.kind.token_types and inputs.get("token_type_ids") is not None:
+        if self.token_types and inputs.get("token_type_ids") is not None:
             arguments["token_type_ids"] = inputs["token_type_ids"].to(device)
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
         elif not bool(mask[:, 0].all()):
-            if not self.kind.causal:
+            if not self.causal:
                 raise ValueError(
                     f"padding stands on the left, but {model} reads its answer at the first token: "
                     "set tokenizer.padding_side = 'right'"
                 )
-            arguments["position_ids"] = self.position_ids(input_ids, mask)
-        if self.kind.causal:
+            arguments["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
+        if self.causal:
             arguments["use_cache"] = False
         return arguments
 
@@ -250,7 +225,7 @@ class Architecture:
 
 
 def describe(handle: Handle) -> Architecture:
-    """Find what is known of a model: of a family, its parts; of another one, what it takes.
+    """Find what is seen of a model.
 
     Args:
         handle: the model, what keeps it as `.model` (a `Classifier`, a pipeline), or a compiled or
@@ -277,10 +252,8 @@ def describe(handle: Handle) -> Architecture:
             "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
             "what that returns; load_classifier(module, tokenizer) takes a module of torch"
         )
-    family = _family(model, modules)
-    if family is None:
-        _check_head(model)
-    return _parts(model, family, modules)
+    _check_head(model)
+    return _parts(model, modules)
 
 
 def _model_of(handle: Handle) -> nn.Module:
@@ -305,38 +278,16 @@ def _is_a(model: nn.Module, *endings: str) -> bool:
     return any(known.__name__.endswith(endings) for known in type(model).__mro__)
 
 
-def _family(model: PreTrainedModel, modules: Mapping[str, nn.Module]) -> Family | None:
-    """The family that computes what this model computes; None where something may differ.
-
-    That is a forward pass, a hook or a module of one's own, or a setting.
-    """
-    # The class of transformers itself, from which the model's may derive.
-    head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
-    family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
-    if family is None or type(model).forward is not head.forward:  # type: ignore[attr-defined]
-        return None
-    known = *_PLAIN, f"transformers.models.{family.name}."
-    for module in modules.values():
-        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-        hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
-        changed = any(not getattr(hook, "__module__", "").startswith(_OURS) for hook in hooks)
-        if changed or not (module is model or type(module).__module__.startswith(known)):
-            return None
-    rotary = getattr(model.config, "rope_parameters", None) or {}
-    kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
-    fixed = all(own.get("rope_type", "default") in _FIXED for own in kinds)
-    changed = any(getattr(model.config, setting, None) for setting in _CHANGING)
-    return family if fixed and not changed else None
-
-
 def _check_head(model: PreTrainedModel) -> None:
-    """Refuse a model of no family that reads no tokens, or has no class to explain."""
+    """Refuse a model that reads neither tokens nor patches, or has no class to explain."""
     name = type(model).__name__
+    if _is_a(model, "ForImageClassification") and isinstance(_patch_positions(model), Tensor):
+        return
     if model.main_input_name != "input_ids":
-        images = ", ".join(head for f in FAMILIES.values() if f.vision for head in f.heads)
         raise TypeError(
             f"{name} reads {model.main_input_name}, no input_ids, and is not covered; of models "
-            f"that read images {images} is, as transformers computes it"
+            "that read images a classifier is whose `embeddings` give a vector a patch and have "
+            "`position_embeddings`"
         )
     if not _is_a(model, "ForSequenceClassification", *_NEXT_TOKEN):
         does = (does for ending, does in _OTHER_HEADS.items() if _is_a(model, ending))
@@ -353,56 +304,38 @@ def _check_head(model: PreTrainedModel) -> None:
         ) from None
 
 
+def _patch_positions(model: PreTrainedModel) -> Any:
+    embeddings = getattr(model.base_model, "embeddings", None)
+    return getattr(embeddings, "position_embeddings", None)
+
+
 def _words(model: nn.Module) -> nn.Module:
     encoder = model.get_encoder() if model.config.is_encoder_decoder else model
     return encoder.get_input_embeddings()
 
 
-def _parts(
-    model: PreTrainedModel, family: Family | None, modules: Mapping[str, nn.Module]
-) -> Architecture:
-    """The parts of a model, as they are seen in it."""
-    backbone = getattr(model, model.base_model_prefix, model)
+def _parts(model: PreTrainedModel, modules: Mapping[str, nn.Module]) -> Architecture:
     config, language_model = model.config.get_text_config(), _is_a(model, *_NEXT_TOKEN)
     takes = inspect.signature(model.forward).parameters
-    # Tables of positions, and how many of their first entries no token has.
-    tables = {
-        part: 0 if part.padding_idx is None else part.padding_idx + 1
+    vision = model.main_input_name == "pixel_values"
+    # Tables of positions, whose first entries no token has.
+    sizes = [
+        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
         for name, part in modules.items()
         if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
-    }
-    kind = replace(
-        family or Family(config.model_type, parts=False),
+    ]
+    stated = getattr(config, "max_position_embeddings", None)
+    return Architecture(
+        model=model,
+        backbone=model.base_model,
+        word_embeddings=model.base_model.embeddings if vision else _words(model),
+        vision=vision,
+        language_model=language_model,
         # Decoders' classifiers read their answer at the last token: by a layer of this name, or
         # they keep what generation needs.
         causal=language_model or hasattr(model, "score") or "past_key_values" in takes,
         token_types="token_type_ids" in takes,
-        positions_after_padding=family is not None and any(tables.values()),
-    )
-    sizes = [table.num_embeddings - first for table, first in tables.items()]
-    stated = getattr(config, "max_position_embeddings", None)
-    inside = getattr(backbone, "embeddings", nn.Module()).modules()
-    norm = next((part for part in inside if isinstance(part, nn.LayerNorm)), None)
-    return Architecture(
-        kind=kind,
-        model=model,
-        backbone=backbone,
-        blocks=_blocks(backbone) if kind.parts else (),
-        word_embeddings=backbone.embeddings if kind.vision else _words(model),
-        embedding_norm=norm if kind.parts else None,
-        summed=kind.parts,
-        language_model=language_model,
-        # XLNet states −1: it has no limit.
-        max_positions=min(sizes, default=None if kind.parts or stated == -1 else stated),
+        # −1 states that there is no limit.
+        max_positions=min(sizes, default=None if stated == -1 else stated),
         modules=modules,
     )
-
-
-def _blocks(backbone: nn.Module) -> tuple[nn.Module, ...]:
-    """The blocks of a model of a family, its first list of modules: one a layer, in order."""
-    found = next(part for part in backbone.modules() if isinstance(part, nn.ModuleList))
-    groups, layers = len(found), backbone.config.num_hidden_layers
-    if not hasattr(backbone.config, "num_hidden_groups"):
-        return tuple(found)
-    turns = [found[int(layer / (layers / groups))] for layer in range(layers)]
-    return tuple(block for group in turns for block in group.albert_layers)

@@ -10,7 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any
 from warnings import catch_warnings, warn
 
 import torch
-import transformers
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -249,10 +248,6 @@ class Classifier:
         architecture = self.architecture
         if not architecture.language_model:
             raise ValueError(f"{type(self.model).__name__} is a classifier already")
-        if not architecture.kind.parts:
-            raise TypeError(
-                f"{type(self.model).__name__} has no classifier with a layer of scores here"
-            )
         if template.count("{text}") != 1:
             raise ValueError(
                 about("template", template)
@@ -278,8 +273,13 @@ class Classifier:
         known = {id(part): part for part in self.model.parameters()} | {
             id(self.model.config): config
         }
-        with torch.device("meta"):
-            model = getattr(transformers, architecture.kind.heads[0])(config)
+        model: Any = None
+        with suppress(ValueError), torch.device("meta"):
+            model = AutoModelForSequenceClassification.from_config(config)
+        if not hasattr(model, "score"):
+            raise TypeError(
+                f"{type(self.model).__name__} has no classifier with a layer of scores here"
+            )
         setattr(model, model.base_model_prefix, copy.deepcopy(architecture.backbone, known))
         words = self.model.get_output_embeddings().weight[[own[0] for own in ids]]
         model.score = nn.Linear(*words.T.shape, device=words.device, dtype=words.dtype)

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.functions import FunctionForSequenceClassification
-from lrputils.model.inputs import check_token, padded
+from lrputils.model.inputs import check_token
 
 Forward = Callable[..., Any]
-# One text by the names of the model's arguments, (tokens,) each.
-ArgumentRow = Mapping[str, np.ndarray]
 
 _lock = threading.Lock()
 
@@ -79,6 +75,12 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
         yield
 
 
+def own_forward(module: nn.Module) -> Forward | None:
+    """The forward pass that an instance has instead of its class's, beside replacements."""
+    *_, forward = vars(module).get("forward"), *(each.own for each in _replacements(module))
+    return forward
+
+
 def is_replaced(module: nn.Module) -> bool:
     """Whether this thread is in a block that replaces the module's forward pass."""
     return any(each.thread == threading.get_ident() for each in _replacements(module))
@@ -114,59 +116,3 @@ def run(
             "there is nothing to explain. Check its weights, and its dtype (float16 overflows)"
         )
     return logits
-
-
-def run_rows(
-    architecture: Architecture,
-    rows: Sequence[ArgumentRow],
-    zeroed: Sequence[Sequence[int]] = (),
-    read: Sequence[int] = (),
-) -> Tensor:
-    """Logits (rows, classes), in float32 at least, of the model as it is.
-
-    Args:
-        architecture: of the model.
-        rows: `input_ids`, `attention_mask` and, where the model takes them, `token_type_ids` and
-            `position_ids`.
-        zeroed: of each row the tokens whose word embedding is zero; none if not given.
-        read: at how many of its last tokens each row is read: logits (rows, most, classes), of
-            which a row with fewer has its own first.
-
-    Raises:
-        ValueError: the model reads its words twice, so that one zero does not remove them, has no
-            embeddings of them, or has them in another layout.
-    """
-    device = next(architecture.model.parameters()).device
-    fields = {name: [row[name] for row in rows] for name in rows[0]}
-    tensors = padded(fields, getattr(architecture.config, "pad_token_id", None) or 0)
-    arguments: dict[str, Any] = {name: value.to(device) for name, value in tensors.items()}
-    if architecture.kind.causal:
-        arguments["use_cache"] = False
-    last = torch.tensor([len(row["input_ids"]) - 1 for row in rows], device=device)
-    if len(read):
-        back = torch.tensor(read, device=device)[:, None] - 1
-        last = last[:, None] - (back - torch.arange(max(read), device=device)).clamp(min=0)
-
-    def _without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
-        words = inner(*args, **kwargs).clone()
-        if words.shape[:2] != arguments["input_ids"].shape:
-            raise ValueError(
-                f"{type(architecture.model).__name__} embeds words as {tuple(words.shape[:2])} and "
-                "not as (batch, tokens), so that removal='zero' finds none. Use removal='delete'"
-            )
-        for row, tokens in enumerate(zeroed):
-            words[row, list(tokens)] = 0
-        return words
-
-    if len(zeroed) and isinstance(architecture.model, FunctionForSequenceClassification):
-        raise ValueError(
-            "a function of texts has no word embeddings for removal='zero'. Use removal='delete'"
-        )
-    if len(zeroed) and architecture.config.is_encoder_decoder:
-        raise ValueError(
-            f"{type(architecture.model).__name__} reads its words twice: removal='zero' would "
-            "leave them in one place. Use removal='delete'"
-        )
-    with replaced({architecture.word_embeddings: _without} if len(zeroed) else {}):
-        logits = run(architecture, arguments, last)
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -28,47 +27,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle, describe
-from lrputils.model.attention import AttentionCall, AttentionFunction, additive, in_steps
+from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle
+from lrputils.model.attention import AttentionCall, AttentionFunction, additive
 from lrputils.model.forwards import is_replaced, replaced
-from lrputils.model.functions import ONLY_REMOVAL, FunctionForSequenceClassification
-from lrputils.model.proof import measured, prove_batch
+from lrputils.model.kinds import ENTRYWISE, KINDS
+from lrputils.model.proof import laid_out, one_by_one
 
 # Names the rule of an operation in a layer; None is outside the layers.
 Rulebook = Callable[[str, int | None], Any]
-
-# The names by which torch hands a call over, by what is done with it.
-_NAMES = {
-    "product": "matmul __matmul__ __rmatmul__ bmm baddbmm einsum",
-    "linear map": "linear addmm conv1d conv2d mm",
-    "softmax": "softmax",
-    "attention": "scaled_dot_product_attention",
-    "layer norm": "layer_norm",
-    "root norm": "rms_norm",
-    # Entry by entry.
-    "times": "mul __mul__ __rmul__ mul_ __imul__ multiply",
-    "divided": "div __truediv__ true_divide div_ __itruediv__ __rtruediv__ __rdiv__ divide",
-    "plus": "add __add__ __radd__ add_ __iadd__ sub __sub__ __rsub__ rsub sub_ __isub__ subtract",
-    "sign": "neg __neg__ negative",
-    "activation": "gelu silu silu_ tanh tanh_ relu relu_ relu6 elu elu_ leaky_relu mish selu celu "
-    "hardswish hardtanh quick_gelu erf abs clamp clamp_ clamp_min clamp_max hardshrink softsign "
-    "tanhshrink",
-    "curve": "sigmoid sigmoid_ pow __pow__ square exp softplus hardsigmoid expm1",
-    "held": "rsqrt sqrt var std norm vector_norm linalg_vector_norm reciprocal",
-    "linear": "view reshape transpose permute cat stack concat concatenate chunk split unbind "
-    "__getitem__ __setitem__ contiguous to float half double bfloat16 type type_as dropout "
-    "dropout_ where masked_fill masked_fill_ sum mean nansum repeat repeat_interleave expand "
-    "expand_as flatten unflatten squeeze unsqueeze roll flip pad index_add index_add_ index_select "
-    "index_copy index_put index_put_ gather scatter scatter_ scatter_add scatter_add_ swapaxes "
-    "swapdims clone movedim moveaxis unfold tril triu view_as reshape_as take_along_dim narrow "
-    "select unsafe_chunk unsafe_split split_with_sizes tensor_split hstack vstack cumsum "
-    "as_strided masked_select masked_scatter copy_ broadcast_to broadcast_tensors max amax min "
-    "amin topk sort diagonal diag_embed avg_pool1d adaptive_avg_pool1d new_tensor requires_grad_ "
-    "fill_ zero_ ravel fft_fftn fft_fft real view_as_real _grouped_mm normal_",
-    "plain": "detach size dim numel stride shape data_ptr is_contiguous item tolist",
-}
-_KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-_ENTRYWISE = {"times", "divided", "plus", "sign", "activation", "curve"}
 
 
 class _Unit(NamedTuple):
@@ -165,7 +131,7 @@ class Operations(TorchFunctionMode):
         """Forward passes between which the mode is on, and which count the layers."""
         found = dict.fromkeys((self.architecture.model, self.architecture.backbone), self._whole)
         found |= dict.fromkeys(self.architecture.blocks, self._block)
-        return found | _in_steps(self.architecture)
+        return found | one_by_one(self.architecture)
 
     def _whole(self, inner: Callable, *args: Any, **kwargs: Any) -> Any:
         if self._on:
@@ -190,7 +156,7 @@ class Operations(TorchFunctionMode):
         """Answer one call; inside, the mode is off."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        kind = _KINDS.get(name)
+        kind = KINDS.get(name)
         begins = kind == "product" or kind == "softmax"
         looked_at = self.rulebook is not None or self._spells or begins or kind == "attention"
         if kind == "plain" or not looked_at:
@@ -226,7 +192,7 @@ class Operations(TorchFunctionMode):
             self.met.setdefault(name, kind)
         if self._spells and name not in _CARRYING:
             args = tuple(map(self._weighed, args))
-        if kind in _ENTRYWISE:
+        if kind in ENTRYWISE:
             entrywise = self._in_place if name in _CHANGING else self._entrywise
             return entrywise(name, kind, func, args, kwargs)
         if name in _CHANGING:
@@ -470,8 +436,8 @@ _NORMS = {
     "rms_norm": ("input", "normalized_shape", "weight", "eps"),
 }
 # What overwrites its first argument.
-_CHANGING = {name for name in _KINDS if name.endswith("_") and not name.startswith("_")}
-_CHANGING |= {name for name in _KINDS if name.startswith("__i")} | {"__setitem__"}
+_CHANGING = {name for name in KINDS if name.endswith("_") and not name.startswith("_")}
+_CHANGING |= {name for name in KINDS if name.startswith("__i")} | {"__setitem__"}
 _CARRYING = {"dropout", "to", "float", "type_as", "contiguous", "__get__"}
 _HANDLERS: dict[str | None, Callable] = {
     "product": Operations._product,
@@ -481,121 +447,6 @@ _HANDLERS: dict[str | None, Callable] = {
     "layer norm": Operations._norm,
     "root norm": Operations._norm,
 }
-
-
-def short_text(architecture: Architecture) -> dict[str, Tensor]:
-    """Inputs of one short text, or image: what is measured of a model on them holds for others."""
-    config, generator = architecture.config, torch.Generator().manual_seed(0)
-    weight = next(architecture.model.parameters())
-    if architecture.kind.vision:
-        size = config.image_size
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        pixels = torch.randn((1, config.num_channels, height, width), generator=generator)
-        return {"pixel_values": pixels.to(weight)}
-    tokens = min(8, architecture.max_positions or 8)
-    ids = torch.randint(config.vocab_size, (1, tokens), generator=generator)
-    ends = [getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")]
-    # A token that means something would be read otherwise.
-    meant = torch.tensor([end for end in ends if isinstance(end, int)], dtype=torch.long)
-    ids[torch.isin(ids, meant)] = config.vocab_size // 2
-    words = getattr(architecture.model.get_input_embeddings(), "weight", None)
-    if words is not None:  # what is wrong with one word is said of the texts that hold it
-        broken = ~torch.isfinite(words[ids.to(words.device)]).all(-1).cpu()
-        ids[broken] = next(iter(ids[~broken].tolist()), 0)
-    if config.is_encoder_decoder and isinstance(ends[-1], int):
-        ids[0, -1] = ends[-1]  # by which it finds a text's end
-    ids = ids.to(weight.device)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-
-
-def _in_steps(architecture: Architecture) -> dict[nn.Module, Callable]:
-    """The attentions that torch computes in one call, as calls that are seen one by one."""
-    modules = architecture.modules.values()
-    parts = [part for part in modules if isinstance(part, nn.MultiheadAttention)]
-    return {part: partial(in_steps, part) for part in parts}
-
-
-class _Layers(TorchFunctionMode):
-    """Which modules compute attention, seen from outside: members of a list of modules.
-
-    Attributes:
-        running: the modules that run, the outermost first.
-        blocks: the outermost members inside of which there was an attention, one a layer.
-        norm: the module without parts that normalizes first, if it runs before all of these.
-        plain: whether there is no other norm before them, or none at all.
-    """
-
-    def __init__(self, architecture: Architecture):
-        super().__init__()
-        modules = architecture.modules.values()
-        lists = [part for part in modules if isinstance(part, nn.ModuleList)]
-        self.members = {member for part in lists for member in part}
-        self.forwards = {part: partial(self._run, part) for part in modules}
-        self.forwards |= _in_steps(architecture)
-        self.running: list[nn.Module] = []
-        self.blocks: list[nn.Module] = []
-        self.norm: nn.Module | None = None
-        self.plain = True
-        self._found = False
-
-    @property
-    def inside(self) -> bool:
-        """Whether a member of a list runs."""
-        return not self.members.isdisjoint(self.running)
-
-    def _run(self, module: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
-        self.running.append(module)
-        output = inner(*args, **kwargs)
-        self.running.pop()
-        if self._found and not self.inside:
-            self.blocks.append(module)
-            self._found = False
-        return output
-
-    def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        """Note an attention: a fused kernel, or a softmax over keys."""
-        output = func(*args, **(kwargs or {}))
-        kind = _KINDS.get(getattr(func, "__name__", ""))
-        if kind in ("layer norm", "root norm", "held") and not (self.inside or self.blocks):
-            leaf = None if [*self.running[-1].children()] else self.running[-1]
-            self.norm = self.norm or leaf
-            self.plain &= self.norm is not None
-        over_keys = kind == "softmax" and output.dim() > 2
-        self._found |= self.inside and (kind == "attention" or over_keys)
-        return output
-
-
-def laid_out(handle: Handle) -> Architecture:
-    """`describe`, with what one short pass finds of a model of no family.
-
-    That is its blocks, and the norm before them. A layer is a call of the outermost member of
-    a list of modules inside of which there is an attention.
-
-    Raises:
-        TypeError: see `describe`; or a function, which has no layers.
-        ValueError: what `prove_batch` refuses.
-    """
-    architecture = describe(handle)
-    model = architecture.model
-    if architecture.blocks:
-        return architecture
-    if isinstance(model, FunctionForSequenceClassification):
-        raise TypeError(ONLY_REMOVAL)
-    state = "layers", tuple(map(id, architecture.modules.values()))
-    layers = measured(model, state, partial(_layers, architecture))
-    norm, blocks = layers.norm, tuple(layers.blocks)
-    return replace(architecture, blocks=blocks, embedding_norm=norm, summed=layers.plain)
-
-
-def _layers(architecture: Architecture) -> _Layers:
-    inputs = short_text(architecture)
-    prove_batch(architecture, inputs)
-    layers = _Layers(architecture)
-    with torch.no_grad(), replaced(layers.forwards), layers:
-        architecture.model(**architecture.arguments(inputs))
-    return layers
 
 
 @contextmanager

@@ -24,8 +24,7 @@ from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import Forward, replaced, run
 from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import has_answers
-from lrputils.model.operations import laid_out, short_text
-from lrputils.model.proof import measured, prove_batch
+from lrputils.model.proof import laid_out, measured, prove_batch, short_text, state_of
 
 READOUTS = {
     "word": "the word embeddings (ViT: patches and [CLS]), before positions are added",
@@ -391,7 +390,7 @@ def readouts(model: Handle) -> list[str]:
     if decodes or isinstance(architecture.model, FunctionForSequenceClassification):
         return ["word"]
     architecture = laid_out(architecture)
-    state = "read-outs", architecture.blocks, architecture.weights[0].dtype
+    state = "read-outs", state_of(architecture)
     return measured(architecture.model, state, partial(_measured_readouts, architecture))
 
 
@@ -459,15 +458,14 @@ def _catching(
                 f"the word embeddings of {type(architecture.model).__name__} are more than a "
                 "tensor: use what removes tokens, as the method 'loo'"
             )
-        positions = words.position_embeddings if architecture.kind.vision else 0.0
+        positions = words.position_embeddings if architecture.vision else 0.0
         word = (output - positions).detach()
         if change is not None:
             word = change(word)
             output = word + positions
         places["word"] = output.detach().requires_grad_(), word.detach()
         read.append(ids)
-        # Some models scale their words in place.
-        return places["word"][0] if architecture.kind.parts else places["word"][0].clone()
+        return places["word"][0].clone()  # some models scale their words in place
 
     def _again(ids: Tensor, output: Tensor) -> Tensor:
         """The same words for a decoder, one later; GPT-2 looks token types up in the same table."""

@@ -28,8 +28,8 @@ from torch import Tensor
 
 from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle
 from lrputils.model.attention import AttentionCall, AttentionFunction, fused
-from lrputils.model.operations import Operations, Rulebook, laid_out, routed, short_text
-from lrputils.model.proof import measured
+from lrputils.model.operations import Operations, Rulebook, routed
+from lrputils.model.proof import laid_out, measured, short_text, state_of
 from lrputils.model.readout import Target, read
 from lrputils.propagation import rules
 
@@ -164,9 +164,8 @@ def covered(handle: Handle, composite: Composite = ATTN_LRP) -> Architecture:
             that the composite names.
     """
     architecture = laid_out(handle)
-    model, modules = architecture.model, architecture.modules.values()
-    parts = tuple((id(part), len(part._forward_hooks)) for part in modules)
-    state = "rules", architecture.weights[0].dtype, parts
+    model = architecture.model
+    state = "rules", state_of(architecture)
     if refusal := measured(model, state, partial(_refusal, architecture)):
         raise TypeError(f"{refusal}. {WITHOUT_RULES}")
     if not isinstance(composite, Composite):

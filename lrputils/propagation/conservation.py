@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lrputils.model.architectures import Handle
-from lrputils.model.operations import laid_out, short_text
+from lrputils.model.proof import laid_out, short_text
 from lrputils.model.readout import Target, read, readouts
 from lrputils.propagation.composites import (
     ATTN_LRP,

@@ -33,8 +33,8 @@ from lrputils.model.readout import (
 )
 from lrputils.model.units import Spans, check_units
 from lrputils.progress import bar
-from lrputils.removal.packing import beginnings_of, evaluate
-from lrputils.removal.rows import Row, Text, split, window
+from lrputils.removal.packing import beginnings_of, evaluate, usable
+from lrputils.removal.rows import Row, Text, split
 
 REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
 OUTPUTS = ("logit", "difference", "probability")
@@ -84,7 +84,7 @@ class Coalitions:
         self.units, self.where = units_of(
             self.architecture, inputs, self.texts, units, special=special
         )
-        self._window = window(self.architecture)
+        self._deletes = usable(self.architecture, max(self.texts, key=len))[1].deletes
         whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
         self._batch_tokens, self._beginnings = batch_tokens, None
         if self._answering:
@@ -169,7 +169,7 @@ class Coalitions:
     def _swap_id(self, removal: str) -> int | None:
         """The token by which a removal replaces others, if it does; see `values`."""
         one_of("removal", removal, REMOVALS)
-        if self.architecture.kind.vision and removal != "attention-mask":
+        if self.architecture.vision and removal != "attention-mask":
             raise ValueError(
                 f"removal={removal!r} is about words; for image patches use 'attention-mask'"
             )
@@ -197,21 +197,26 @@ class Coalitions:
     ) -> Row:
         """What is left of a text without some of its units, one at least.
 
-        In a text longer than the model's attention window tokens are hidden: deleting them would
-        pull others into it.
+        Where deletion is not the same as masking tokens are hidden, as where a text is longer than
+        the model's attention window: deleting them would pull others into it.
         """
         tokens, read = len(self.texts[number]), self.texts[number].read
         member = np.zeros(tokens + 2, dtype=bool)  # the last is that of no unit
         member[units] = True
         gone = np.flatnonzero(member[self.units[number]])
+        if (fixed := self.texts[number].fixed) is not None:
+            gone = gone[~fixed[gone]]
+        if not len(gone):
+            return Row(number, tokens)
         left, first = tokens - len(gone), int(gone[0])
         if removal not in ("attention-mask", "delete"):
             return Row(number, tokens, swapped=gone, swap_id=swap_id, start=first)
         masked = removal == "attention-mask"
-        if masked and tokens > self._window and (left or head_stays):
-            length = tokens if head_stays else int(np.delete(np.arange(tokens), gone)[-1]) + 1
+        if masked and not self._deletes and (left or head_stays):
+            ends = self.architecture.causal and not head_stays
+            length = int(np.delete(np.arange(tokens), gone)[-1]) + 1 if ends else tokens
             return Row(number, length, hidden=gone[gone < length], start=first)
-        head = tokens - read if self.architecture.kind.causal else 0
+        head = tokens - read if self.architecture.causal else 0
         if masked and head_stays and head in gone:
             others = gone[gone != head]
             hidden = head - np.searchsorted(others, [head])
@@ -251,7 +256,7 @@ def units_of(
 ) -> tuple[list[np.ndarray], Tensor]:
     """`Coalitions.units` and `Coalitions.where`."""
     units = check_units(units)
-    if architecture.kind.vision:
+    if architecture.vision:
         if units != "token":
             raise ValueError(f"units={units!r} are of texts; patches of an image are its tokens")
         valid = torch.ones(len(texts), len(texts[0]), device=inputs["pixel_values"].device).bool()
@@ -265,7 +270,7 @@ def units_of(
     else:
         if has_answers(inputs):
             where = valid & ~inputs["answer_mask"].bool()
-        if not architecture.kind.vision and not special:
+        if not architecture.vision and not special:
             where = valid & ~special_tokens(inputs)
         numbers = (where.cumsum(1) - 1).masked_fill(~where, -1)
     rows = zip(numbers.cpu().numpy(), valid.cpu().numpy(), strict=True)

@@ -29,7 +29,8 @@ from lrputils.mistakes import one_of, whole_number
 from lrputils.model.architectures import Architecture, Handle
 from lrputils.model.attention import AttentionCall, Recorder, fused, with_all_heads
 from lrputils.model.inputs import tensor_rows
-from lrputils.model.operations import Operations, laid_out, routed
+from lrputils.model.operations import Operations, routed
+from lrputils.model.proof import laid_out
 from lrputils.model.readout import GRADIENT_TOKENS, Target, read
 
 FORMS = ("exact-block", "first-order")

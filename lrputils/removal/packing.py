@@ -6,11 +6,16 @@ What a row is, and how the model runs on a batch of them, is in `lrputils.remova
 A decoder's token sees those before it, so what is taken out of a text changes nothing in front of
 the place. Where that takes less, a row runs from there on; the keys and values in front of it are
 those of the whole text. This is what generation keeps its cache for, and as exact.
+
+Whether this and the shortcuts of `lrputils.removal.shortcuts` give a model's own result is tried
+on it, once: on a text from which tokens are removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +25,18 @@ from torch import Tensor
 from lrputils.data.given import sides
 from lrputils.mistakes import whole_number
 from lrputils.model.architectures import Architecture
-from lrputils.model.attention import AttentionCall, fused, with_all_heads
-from lrputils.removal.rows import Row, Text, logits_of, prepare, put, window
-from lrputils.removal.shortcuts import fast_linear
+from lrputils.model.attention import AttentionCall, AttentionFunction, fused, with_all_heads
+from lrputils.model.forwards import is_replaced
+from lrputils.model.proof import count, laid_out, measured, prove, state_of
+from lrputils.removal.rows import Row, Text, logits_of, prepare, put
+from lrputils.removal.shortcuts import PLAIN, LastLayer, Shortcuts, last_layer
 
 # Tokens in one batch. Large enough to keep every core busy, small enough to stay in fast memory.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 # Rows this much shorter than the longest may join a batch that would otherwise be nearly empty.
 _SHORTEST = 0.8
+# What a shortcut may raise where a model is another one than it is for.
+_FAILURES = AttributeError, IndexError, RuntimeError, TypeError, ValueError
 # A pass takes as long as so many tokens more.
 PASS = {"cpu": 128, "cuda": 4_096}
 
@@ -67,26 +76,26 @@ def evaluate(
         ValueError: a budget below one token, or a value that is NaN or infinite.
     """
     device = next(architecture.model.parameters()).device
-    budget = prepare(architecture, texts, rows, budget_on(device, batch_tokens))
-    longest = max((len(text) for text in texts), default=0)
-    share = any(row.start for row in rows) and shareable(architecture, longest)
+    longest = max(texts, key=len)
+    architecture, using = usable(architecture, longest)
+    budget = prepare(architecture, texts, rows, budget_on(device, batch_tokens), using)
+    share = using.shares and any(row.start for row in rows)
     cost = PASS.get(device.type, PASS["cuda"]) if share else None
     if beginnings is not None and rows is beginnings.whole:
-        plan = [_Step([*range(len(rows))], longest, beginnings)]
+        plan = [_Step([*range(len(rows))], len(longest), beginnings)]
     else:
-        plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, beginnings)
+        plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, using, beginnings)
     numbers, values = [], []
-    tokens = sum(row.length for row in rows)
-    with torch.inference_mode(), fast_linear(architecture, tokens):
+    with torch.inference_mode():
         while plan:
             step = plan[0]
             batch = [rows[i] for i in step.rows]
-            logits = _attempt(architecture, texts, batch, device, step.shared)
+            logits = _attempt(architecture, texts, batch, device, using, step.shared)
             if logits is None:
                 cost = None if len(batch) == 1 else cost
                 budget = max(1, len(batch) * step.width // 2)
                 left = [i for each in plan for i in each.rows]
-                plan = _plan(architecture, texts, rows, left, budget, cost)
+                plan = _plan(architecture, texts, rows, left, budget, cost, using)
                 continue
             values.append(read(logits, put(np.array([row.text for row in batch]), device)))
             numbers += step.rows
@@ -124,24 +133,91 @@ def beginnings_of(
 ) -> _Beginnings | None:
     """Return what all rows of these texts can share, if one batch of `whole` rows can hold it."""
     device = next(architecture.model.parameters()).device
-    found = _Beginnings(architecture, texts, whole)
+    architecture, using = usable(architecture, max(texts, key=len))
+    found = _Beginnings(architecture, texts, whole, using)
     fits = len(texts) == 1 or found.size <= budget_on(device, batch_tokens)
-    return found if fits and shareable(architecture, max(map(len, texts))) else None
+    return found if fits and using.shares else None
 
 
-def shareable(architecture: Architecture, longest: int) -> bool:
-    """Whether rows of texts of up to so many tokens can share beginnings.
+@torch.no_grad()
+def usable(architecture: Architecture, text: Text) -> tuple[Architecture, Shortcuts]:
+    """Which shortcuts give a model's own result on texts of up to this one's length.
 
-    Not where a token sees later ones or a window of the text alone, and not in a model with a rule
-    installed, whose attention may be another one.
+    And the model with its layers, where they are found.
     """
-    return (
-        architecture.kind.causal
-        and architecture.kind.parts
-        and longest <= window(architecture)
-        and architecture.config._attn_implementation == "sdpa"  # whose masks may be wider than keys
-        and all("forward" not in vars(module) for module in architecture.backbone.modules())
-    )
+    model, facts = architecture.model, prove(architecture, text.ids)
+    if facts.ids is not None:
+        types = np.zeros_like(facts.ids) if architecture.token_types else None
+        positions = None if facts.start is None else count(facts.ids, facts.start)
+        text = Text(facts.ids, positions, types, start=facts.start or None)
+    elif not architecture.vision:
+        return architecture, PLAIN  # a function
+    with suppress(*_FAILURES):
+        architecture = laid_out(architecture)
+    ruled = is_replaced(architecture.backbone)  # what a rule computes may be another thing
+    state = "shortcuts", len(text), ruled, state_of(architecture)
+    trial = partial(_Trial, architecture, text, facts.reads)
+    return architecture, measured(model, state, lambda: trial().found())
+
+
+class _Trial:
+    """Passes of a text from which tokens are removed, by shortcuts and without."""
+
+    def __init__(self, architecture: Architecture, text: Text, reads: str):
+        self.architecture, self.text = architecture, text
+        self.device = next(architecture.model.parameters()).device
+        size, late = len(text), len(text) // 2
+        gone, later = np.arange(1, size - 1, 2), np.arange(late, size - 1, 2)
+        self.whole = Row(0, size)
+        self.deleted = Row(0, size - len(gone), gone, start=1)
+        shifted = Row(0, size - len(later), later, shifted=True, start=late)
+        masked = [] if reads else [Row(0, size, hidden=gone, start=1)]
+        rows = [self.whole] + ([] if architecture.vision else [shifted]) + masked
+        self.expected = [(row, self._run(row, PLAIN)) for row in rows]
+        (_, whole), *_, (_, last) = self.expected
+        epsilon = torch.finfo(next(architecture.model.parameters()).dtype).eps
+        self.allowed = 1e-4 * (whole - last).abs().max()
+        self.allowed += 10 * epsilon * max(1.0, float(whole.abs().max()))
+        self.masks = bool(masked)
+
+    def _run(self, row: Row, using: Shortcuts) -> Tensor:
+        return logits_of(self.architecture, [self.text], [row], self.device, using)
+
+    def _shared(self, row: Row, using: Shortcuts) -> Tensor:
+        beginnings = _Beginnings(self.architecture, [self.text], [self.whole], using)
+        return beginnings([row], self.device)
+
+    def _same(self, using: Shortcuts, run: Callable[[Row, Shortcuts], Tensor]) -> bool:
+        with suppress(*_FAILURES):
+            off = [(run(row, using) - own).abs().max() for row, own in self.expected]
+            return bool(torch.stack(off).max() <= self.allowed)
+        return False
+
+    def found(self) -> Shortcuts:
+        """Those that change rounding alone, one after the other."""
+        using, causal = PLAIN, self.architecture.causal
+        if self.architecture.config.is_encoder_decoder:
+            return using
+        if self.masks:
+            plain = self.expected
+            self.expected = [*plain, (self.deleted, plain[-1][1])]
+            for columns in (False, True):
+                trial = Shortcuts(deletes=True, columns=columns)
+                if not using.deletes and self._same(trial, self._run):
+                    using = trial
+            self.expected = self.expected if using.deletes else plain
+        tried: list[tuple[dict[str, Any], Callable]] = []
+        if causal:
+            tried += [({"routed": True}, self._run), ({"states": True}, self._run)]
+        with suppress(*_FAILURES):
+            last = last_layer(self.architecture, lambda: self._run(self.whole, PLAIN))
+            tried += [({"last": each}, self._run) for each in (LastLayer(last.behind), last)]
+        if causal:
+            tried += [({"shares": True}, self._shared)]
+        for change, run in tried:
+            trial = using._replace(**change)
+            using = trial if self._same(trial, run) else using
+        return using
 
 
 class _Beginnings:
@@ -154,8 +230,14 @@ class _Beginnings:
         layers: of each layer keys and values, (texts, groups of heads, tokens, size); empty before.
     """
 
-    def __init__(self, architecture: Architecture, texts: Sequence[Text], whole: list[Row]):
-        self.architecture, self.texts, self.whole = architecture, texts, whole
+    def __init__(
+        self,
+        architecture: Architecture,
+        texts: Sequence[Text],
+        whole: list[Row],
+        using: Shortcuts,
+    ):
+        self.architecture, self.texts, self.whole, self.using = architecture, texts, whole, using
         self.numbers = [row.text for row in whole]
         self.size = len(whole) * max(row.length for row in whole)
         self.layers: list[tuple[Tensor, Tensor]] = []
@@ -168,7 +250,7 @@ class _Beginnings:
         """Logits (rows, classes) of rows of these texts, of which only what is changed runs."""
         if not self.layers:
             try:
-                logits = logits_of(self.architecture, self.texts, self.whole, device, self._keep)
+                logits = self._logits(self.whole, device, self._keep)
             except RuntimeError:  # of memory, perhaps
                 self.layers = []
                 raise
@@ -191,7 +273,12 @@ class _Beginnings:
             key, value = _behind(keys, call.key), _behind(values, call.value)
             return fused(call.with_factors(call.query, key, value))
 
-        return logits_of(self.architecture, self.texts, rows, device, _attention)
+        return self._logits(rows, device, _attention)
+
+    def _logits(
+        self, rows: Sequence[Row], device: torch.device, attention: AttentionFunction
+    ) -> Tensor:
+        return logits_of(self.architecture, self.texts, rows, device, self.using, attention)
 
 
 class _Step(NamedTuple):
@@ -209,6 +296,7 @@ def _plan(
     left: Iterable[int],
     budget: int,
     cost: int | None,
+    using: Shortcuts,
     beginnings: _Beginnings | None = None,
 ) -> list[_Step]:
     """Batches of the rows that are left, whole, or behind what they share where that takes less.
@@ -229,7 +317,7 @@ def _plan(
         )
         order = order[len(group) :]
         whole = [Row(number, len(texts[number])) for number in group]
-        shared = beginnings or _Beginnings(architecture, texts, whole)
+        shared = beginnings or _Beginnings(architecture, texts, whole, using)
         own = [i for number in group for i in of_text[number]]
         cut += _steps(rows, own, budget, shared, cost)
         taken += 0 if shared.layers else cost + shared.size
@@ -276,13 +364,14 @@ def _attempt(
     texts: Sequence[Text],
     batch: list[Row],
     device: torch.device,
+    using: Shortcuts,
     shared: _Beginnings | None,
 ) -> Tensor | None:
     """Return the batch's logits, or None where it was too large for the memory."""
     try:
         if shared and (any(row.start for row in batch) or not shared.layers):
             return shared(batch, device)
-        return logits_of(architecture, texts, batch, device)
+        return logits_of(architecture, texts, batch, device, using)
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         said = ("out of memory", "not enough memory", "can't allocate memory")
         known = any(words in str(error).lower() for words in said)

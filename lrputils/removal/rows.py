@@ -2,14 +2,14 @@
 
 A `Row` says which tokens of which text are left. A removed token is deleted while the others keep
 their positions: for every remaining query this is the same as masking its key, needs no mask, and
-shortens the row. Where deletion is not the same, a row names the key to mask instead.
-`lrputils.removal.packing` decides which rows share a batch.
+shortens the row. Where it was not measured to be the same, a row names the key to mask instead.
+`lrputils.removal.packing` measures that, and decides which rows share a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionFunction, fused
-from lrputils.model.forwards import ArgumentRow, is_replaced, replaced, run_rows
+from lrputils.model.forwards import Forward, replaced, run
+from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import to_the_left
 from lrputils.model.operations import routed
-from lrputils.model.proof import ends, prove
+from lrputils.model.proof import count, ends, prove, prove_batch
 from lrputils.model.readout import ANSWER_OUTPUTS, answers_in, score_tokens
-from lrputils.removal.shortcuts import head_token_alone
+from lrputils.removal.shortcuts import PLAIN, Shortcuts, at_columns, head_token_alone
 
 # Logits held at once where many tokens are read.
 _LOGITS = 2**25
@@ -38,19 +39,21 @@ class Text:
 
     Of an answer the last token is no part of the text: nothing behind it is read. `answer` is all
     of its tokens, each predicted by the one before it, and `output` what is said of them.
-    `uncounted`: the token that takes no position, where the model counts positions by ids.
+    `positions` are None where the model counts them; `start` is the first, where the token of the
+    number before takes none; `fixed`: which tokens are never removed.
     """
 
-    ids: np.ndarray | None
-    positions: np.ndarray
+    ids: np.ndarray
+    positions: np.ndarray | None
     types: np.ndarray | None = None
     states: Tensor | None = None
-    uncounted: int | None = None
+    start: int | None = None
+    fixed: np.ndarray | None = None
     answer: np.ndarray | None = None
     output: str = ANSWER_OUTPUTS[0]
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.ids)
 
     @property
     def read(self) -> int:
@@ -96,17 +99,6 @@ class Row(NamedTuple):
         return bool(len(self.hidden)) and not self.start, self.zeroed
 
 
-def window(architecture: Architecture) -> float:
-    """How many tokens back a query sees: in a longer text, a deletion would pull others in."""
-    if not architecture.kind.parts:
-        return float("inf")  # nothing is deleted
-    config = architecture.backbone.config
-    kinds = getattr(config, "layer_types", None) or ("sliding_attention",)
-    limit = getattr(config, "sliding_window", None)
-    full = limit is None or all(kind == "full_attention" for kind in kinds)
-    return float("inf") if full else limit
-
-
 def split(
     architecture: Architecture, inputs: Mapping[str, Any], output: str = ANSWER_OUTPUTS[0]
 ) -> list[Text]:
@@ -115,26 +107,32 @@ def split(
     Raises:
         ValueError: what `Architecture.arguments` refuses.
     """
-    inputs = inputs if architecture.kind.vision else to_the_left(inputs)
-    arguments, answers = architecture.arguments(inputs), answers_in(architecture, inputs)
-    if architecture.kind.vision:
+    if architecture.vision:
         with torch.no_grad():
-            states = architecture.word_embeddings(arguments["pixel_values"])
-        return [Text(None, np.arange(len(state)), states=state) for state in states]
+            states = architecture.word_embeddings(architecture.arguments(inputs)["pixel_values"])
+        return [Text(np.arange(len(state)), None, states=state) for state in states]
+    inputs = to_the_left(inputs)
+    arguments, answers = architecture.arguments(inputs), answers_in(architecture, inputs)
     mask = arguments["attention_mask"].bool().cpu()
-    positions = arguments.get("position_ids")
-    if positions is None:
-        positions = architecture.position_ids(arguments["input_ids"], arguments["attention_mask"])
-    counting = None if "position_ids" in arguments else architecture.uncounted
-    columns = [arguments["input_ids"], positions, arguments.get("token_type_ids")]
+    own_positions = arguments.get("position_ids")
+    start = prove_batch(architecture, arguments).start if own_positions is None else None
+    columns = [arguments["input_ids"], own_positions, arguments.get("token_type_ids")]
     columns = [None if column is None else column.expand(mask.shape).cpu() for column in columns]
     texts = []
     for row, own in enumerate(mask):
         answer, places = None, own.nonzero()[:, 0]
         if answers is not None:
             answer, places = answers.ids[row, answers.mask[row]].cpu().numpy(), places[:-1]
-        parts = [None if column is None else column[row, places].numpy() for column in columns]
-        texts.append(Text(*parts, uncounted=counting, answer=answer, output=output))
+        ids, positions, types = (
+            None if column is None else column[row, places].numpy() for column in columns
+        )
+        if start is not None:
+            positions = count(ids, start)
+        # By these an encoder with a decoder finds a text's end: without it there is no answer.
+        fixed = np.isin(ids, ends(architecture)) & architecture.model.config.is_encoder_decoder
+        texts.append(
+            Text(ids, positions, types, None, start or None, fixed, answer=answer, output=output)
+        )
     return texts
 
 
@@ -143,9 +141,10 @@ def logits_of(
     texts: Sequence[Text],
     rows: Sequence[Row],
     device: torch.device,
+    using: Shortcuts = PLAIN,
     attention: AttentionFunction | None = None,
 ) -> Tensor:
-    """Logits (rows, classes) of rows of one kind, in float32 at least.
+    """Logits (rows, classes) of rows of one kind, in float32 at least, by these shortcuts.
 
     Of texts with answers what is said of each token, (rows, tokens of the longest answer), 0 behind
     the end of a shorter one.
@@ -154,41 +153,74 @@ def logits_of(
     keys): of the longest start's tokens, which come first, each row sees its own.
     """
     read, answering = [texts[row.text].read for row in rows], texts[0].answer is not None
-    if not architecture.kind.parts:
-        plain = [_as_it_is(architecture, texts[row.text], row) for row in rows]
-        zeroed = [row.swapped for row in rows if row.zeroed]
-        logits = run_rows(architecture, plain, zeroed, read if answering else [])
-        own = (logits[number, :size] for number, size in enumerate(read))
-        return _say(texts, rows, torch.cat([*own])) if answering else logits
-    model, cut = architecture.model, attention is not None
-    arguments, mask, columns = _collate(architecture, texts, rows, device, cut=cut)
+    cut = attention is not None
+    arguments, mask, changed, columns = _collate(architecture, texts, rows, device, using, cut=cut)
+    sizes = mask.sum(1)
     head = architecture.head_tokens(put(mask, device))
     with ExitStack() as undo:
-        if not answering:
-            undo.enter_context(head_token_alone(architecture, head))
-        if not cut and architecture.kind.causal and len(rows[0].hidden):
+        if using.last is not None and not answering:
+            undo.enter_context(head_token_alone(architecture, using.last, head))
+        if using.routed and not cut and architecture.causal and len(rows[0].hidden):
             attention = fused  # where a token sees nothing, other kernels let it see hidden ones
-        if attention is not None and not is_replaced(architecture.backbone):
+        if attention is not None:
             undo.enter_context(routed(architecture, attention))
-        if relative := architecture.kind.relative_positions:
-            encoder = architecture.backbone.encoder
-            undo.enter_context(replaced({encoder: relative(encoder, columns)}))
-        if architecture.kind.vision:  # the patches are embedded already
+        if using.columns:
+            undo.enter_context(at_columns(architecture, columns))
+        if architecture.vision:  # the patches are embedded already
             undo.enter_context(replaced({architecture.word_embeddings: lambda _, x, **how: x}))
-        if not architecture.kind.causal:
-            logits = model(**arguments).logits
-        else:
+        if rows[0].zeroed:
+            undo.enter_context(_zeroed(architecture, put(changed, device)))
+        if using.states:
             # Only the last token's state goes through the head: a vocabulary for each token of
             # each row would be most of the memory.
-            states = architecture.backbone(**arguments, use_cache=False)[0]
-            words = model.get_output_embeddings() if architecture.language_model else None
+            states = architecture.backbone(**arguments)[0]
             if answering:
-                own = [np.arange(end - n, end) for end, n in zip(mask.sum(1), read, strict=True)]
+                own = [np.arange(end - n, end) for end, n in zip(sizes, read, strict=True)]
                 which = np.repeat(np.arange(len(rows)), read), np.concatenate(own)
-                return _say(texts, rows, states[*(put(part, device) for part in which)], words)
-            last = states[torch.arange(len(head), device=states.device), head]
-            logits = (words or model.score)(last)
+                states = states[*(put(part, device) for part in which)]
+                return _say(texts, rows, states, architecture.head)
+            logits = architecture.head(states[torch.arange(len(head), device=device), head])
+        elif answering:
+            back = np.array(read)[:, None] - np.arange(max(read))
+            last = (sizes[:, None] - back).clip(max=sizes[:, None] - 1)
+            logits = run(architecture, arguments, put(last, device))
+            own = [logits[number, :size] for number, size in enumerate(read)]
+            return _say(texts, rows, torch.cat(own))
+        elif architecture.language_model:
+            logits = run(architecture, arguments, head)
+        else:
+            logits = architecture.model(**arguments).logits
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _zeroed(architecture: Architecture, which: Tensor) -> AbstractContextManager:
+    """A block in which the word embeddings of these tokens, (rows, tokens), are zero.
+
+    Raises:
+        ValueError: the model reads its words twice, so that one zero does not remove them, has no
+            embeddings of them, or has them in another layout.
+    """
+    name = type(architecture.model).__name__
+    if isinstance(architecture.model, FunctionForSequenceClassification):
+        raise ValueError(
+            "a function of texts has no word embeddings for removal='zero'. Use removal='delete'"
+        )
+    if architecture.config.is_encoder_decoder:
+        raise ValueError(
+            f"{name} reads its words twice: removal='zero' would leave them in one place. Use "
+            "removal='delete'"
+        )
+
+    def _without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
+        words = inner(*args, **kwargs)
+        if words.shape[:2] != which.shape:
+            raise ValueError(
+                f"{name} embeds words as {tuple(words.shape[:2])} and not as (batch, tokens), so "
+                "that removal='zero' finds none. Use removal='delete'"
+            )
+        return words.masked_fill(which[..., None], 0)
+
+    return replaced({architecture.word_embeddings: _without})
 
 
 def _say(
@@ -218,13 +250,14 @@ def _collate(
     texts: Sequence[Text],
     rows: Sequence[Row],
     device: torch.device,
+    using: Shortcuts,
     *,
     cut: bool,
-) -> tuple[dict[str, Tensor], np.ndarray, Tensor]:
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Tensor]:
     """Rows of one kind, padded on the right, as the model's arguments.
 
-    And where a row has a token, (rows, tokens), and the column of each token in its text, as if the
-    others stood there.
+    And where a row has a token, and where another one, (rows, tokens), and the column of each token
+    in its text, as if the others stood there.
     """
     starts = np.array([row.start if cut else 0 for row in rows])
     lengths = np.array([row.length for row in rows]) - starts
@@ -238,48 +271,50 @@ def _collate(
         if len(row.swapped):
             changed[i, row.swapped - start] = True
 
-    arguments = {}
-    # Without a mask a decoder reads a gap in the positions as the start of another text.
-    if cut:
-        before = (np.arange(starts.max()) < starts[:, None])[:, None].repeat(len(places), axis=1)
-        seen = np.concatenate([before, np.tri(len(places), dtype=bool) & visible[:, None]], axis=2)
-        arguments["attention_mask"] = put(seen[:, None], device)
-    elif architecture.kind.causal or not visible.all():
-        arguments["attention_mask"] = put(visible.astype(np.int64), device)
-    if architecture.kind.vision:
-        pairs = zip(rows, put(kept, device), strict=True)
-        arguments["pixel_values"] = torch.stack([texts[row.text].states[own] for row, own in pairs])
-        return arguments, mask, put(kept, device)
     shifted = np.array([row.shifted for row in rows])
     counted = np.where(shifted[:, None] & mask, starts[:, None] + places, kept)
     # The texts, one behind the other, and where each row's own begins.
     begins = np.cumsum([0, *map(len, texts)])[[row.text for row in rows], None]
+    swap_ids = np.array([row.swap_id or 0 for row in rows])
     ids = _column("ids", texts)[begins + kept]
-    positions = _column("positions", texts)[begins + counted]
+    if not rows[0].zeroed:
+        ids = np.where(changed, swap_ids[:, None], ids)
+    padding = getattr(architecture.config, "pad_token_id", None)
+    arguments: dict[str, Any] = {"use_cache": False} if architecture.causal else {}
+    # Without a mask a decoder reads a gap in the positions as the start of another text, and some
+    # encoders take padding in a text for its end.
+    if cut:
+        before = (np.arange(starts.max()) < starts[:, None])[:, None].repeat(len(places), axis=1)
+        seen = np.concatenate([before, np.tri(len(places), dtype=bool) & visible[:, None]], axis=2)
+        arguments["attention_mask"] = put(seen[:, None], device)
+    elif architecture.causal or not using.deletes or not visible.all() or padding in ids:
+        arguments["attention_mask"] = put(visible.astype(np.int64), device)
+    if architecture.vision:
+        pairs = zip(rows, put(kept, device), strict=True)
+        arguments["pixel_values"] = torch.stack([texts[row.text].states[own] for row, own in pairs])
+        return arguments, mask, changed, put(kept, device)
+    if not using.states and padding is not None:
+        ids = np.where(mask, ids, padding)
+        if architecture.reads_end and padding in ids[np.arange(len(rows)), lengths - 1]:
+            raise ValueError(
+                f"{type(architecture.model).__name__} takes token {padding}, at which a text would "
+                "end here, for padding, and would read its answer at the token before: choose "
+                "another removal"
+            )
+    arguments["input_ids"] = put(ids, device)
     if texts[0].types is not None:
         arguments["token_type_ids"] = put(_column("types", texts)[begins + kept], device)
-    if rows[0].zeroed:
-        arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids, device))
-        embedded[put(changed, device)] = 0
-    else:
-        swap_ids = np.array([row.swap_id or 0 for row in rows])
-        ids = np.where(changed, swap_ids[:, None], ids)
-        arguments["input_ids"] = put(ids, device)
-        if texts[0].uncounted is not None:
-            anew = shifted | changed.any(1)
-            positions[anew] = count(ids[anew], texts[0].uncounted)
-    arguments["position_ids"] = put(positions, device)
-    return arguments, mask, put(counted, device)
+    if texts[0].positions is not None:
+        positions = _column("positions", texts)[begins + counted]
+        if texts[0].start is not None:
+            anew = shifted | changed.any(1) & (not rows[0].zeroed)
+            positions[anew] = count(ids[anew], texts[0].start)
+        arguments["position_ids"] = put(positions, device)
+    return arguments, mask, changed, put(counted, device)
 
 
 def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
     return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
-
-
-def count(ids: np.ndarray, uncounted: int) -> np.ndarray:
-    """Positions (…, tokens) of ids, from one past the token that takes none; −1: all take one."""
-    counted = ids != uncounted
-    return counted.cumsum(-1) * counted + uncounted
 
 
 def put(array: np.ndarray, device: torch.device) -> Tensor:
@@ -290,55 +325,22 @@ def put(array: np.ndarray, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
-    """A row for a model without rules: what is removed is masked, at a decoder's end cut off.
-
-    The token by which an encoder with a decoder finds a text's end stays; without it there is no
-    answer.
-    """
-    kept = row.kept(text)
-    fixed = architecture.model.config.is_encoder_decoder & np.isin(text.ids, ends(architecture))
-    ids, visible = text.ids.copy(), fixed.astype(np.int64)
-    if row.swap_id is not None:
-        ids[[token for token in row.swapped if not fixed[token]]] = row.swap_id
-    visible[kept] = 1
-    left = np.flatnonzero(visible) if row.shifted else np.arange(len(text))
-    if architecture.kind.causal:  # its answer is read at the last token
-        left = left[: np.flatnonzero(visible[left])[-1] + 1]
-    visible[kept[row.hidden]] = 0
-    columns = {"input_ids": ids, "attention_mask": visible}
-    if text.types is not None:
-        columns["token_type_ids"] = text.types
-    columns = {name: column[left] for name, column in columns.items()}
-    start = prove(architecture, {"input_ids": text.ids}).start
-    if start is not None:
-        read = columns["input_ids"] if row.shifted else ids
-        places = count(read, start - 1)
-        columns["position_ids"] = places if row.shifted else places[left]
-    end = getattr(architecture.config, "pad_token_id", None)
-    reads_last = architecture.kind.causal and not architecture.language_model
-    if reads_last and columns["input_ids"][-1] == end:
-        raise ValueError(
-            f"{type(architecture.model).__name__} takes token {end}, at which a text would end "
-            "here, for padding, and would read its answer at the token before: choose another "
-            "removal"
-        )
-    return columns
-
-
 @torch.inference_mode()
 def prepare(
-    architecture: Architecture, texts: Sequence[Text], rows: Sequence[Row], budget: int
+    architecture: Architecture,
+    texts: Sequence[Text],
+    rows: Sequence[Row],
+    budget: int,
+    using: Shortcuts,
 ) -> int:
     """Tokens in one batch: the budget, and 1, a row alone, where rows may not share a batch.
 
     Raises:
-        ValueError: the model has no rules, and its attention mask does not remove.
+        ValueError: the model's attention mask does not remove.
     """
-    if architecture.kind.vision or not rows:
+    if not rows:
         return budget
-    longest = max((texts[row.text].ids for row in rows), key=len)
-    proof = prove(architecture, {"input_ids": longest})
+    proof = prove(architecture, max((text.ids for text in texts), key=len))
     masked = [row for row in rows if len(row.hidden) or (len(row.gone) and not row.shifted)]
     model = type(architecture.model).__name__
     if masked and proof.reads:
@@ -347,7 +349,11 @@ def prepare(
             + about("removal", "delete")
             + ", or 'mask', 'pad' or 'unk', which replace"
         )
-    if not proof.empty and any(row.length == 1 for row in masked if len(row.hidden)):
+    if (
+        not proof.empty
+        and not using.routed
+        and any(len(row.hidden) == row.length for row in masked)
+    ):
         raise ValueError(
             f"{model} reads hidden words where nothing else is left of a text: encode texts with a "
             "special token in front, or call model.set_attn_implementation('sdpa')"

@@ -17,7 +17,7 @@ from lrputils.data.given import Text
 from lrputils.data.texts import Texts, TextStream, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.removal.packing import budget_on, shareable
+from lrputils.removal.packing import budget_on
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
 from lrputils.study.evaluation import REFERENCE, variants_of
@@ -136,7 +136,7 @@ def forecast(
         """Return the seconds of each part, of the first texts, cut to so many tokens."""
         lengths, content, removed = np.minimum(numbers[:, :first], cut_to)
         rows = removed * (lengths - lengths / np.maximum(removed, 1))  # tokens of a text's rows
-        if shareable(classifier.architecture, lengths.max()):
+        if classifier.architecture.causal:
             rows = rows * _SHARED
         exact = row_second * float((rows + lengths).sum())
         parts = {} if known else {REFERENCE: exact}

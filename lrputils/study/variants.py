@@ -16,7 +16,7 @@ from lrputils.attribution import METHODS, attribute
 from lrputils.mistakes import one_of
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
-from lrputils.model.operations import laid_out
+from lrputils.model.proof import laid_out
 from lrputils.model.readout import READOUTS, readouts
 from lrputils.propagation.composites import Composite
 from lrputils.propagation.layerwise import bypass_at

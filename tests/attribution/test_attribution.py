@@ -202,7 +202,7 @@ def gap(model, inputs, baseline, steps):
     if baseline != "zero":
         token = tiny.PAD if baseline == "pad" else baseline
         empty = architecture.word_embeddings(torch.full(reading.valid.shape, token)).detach()
-    kept = reading.head if architecture.kind.vision else inputs["special_tokens_mask"].bool()
+    kept = reading.head if architecture.vision else inputs["special_tokens_mask"].bool()
     start = torch.where(kept[..., None], reading.value, empty)
     end = read(architecture, inputs, target=reading.target, change=lambda _: start)
     change = (reading.output - end.output).detach()

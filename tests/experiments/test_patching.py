@@ -6,6 +6,7 @@ import torch
 
 import lrputils as lrp
 from experiments.recordings import patching
+from lrputils.model.proof import laid_out
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_estimates_are_first_order(classifier, rows):
     text = lrp.load_texts(limit=2, seed=0)[0]
     inputs = classifier.encode([text])
     plan = [patching._Patch("state", 0, t) for t in range(inputs["input_ids"].shape[1])]
-    part = patching._text(classifier.architecture, inputs, plan)
+    part = patching._text(laid_out(classifier), inputs, plan)
     zero = part[part.source == "zero"]
     for name in ("attnlrp", "cp-lrp"):
         expected = lrp.attribute(classifier, inputs, name, readout="post-norm")[0]

@@ -35,7 +35,7 @@ class Blocks:
             logits = logits[-1] if logits.dim() == 2 else logits
             logits.max().backward()
         tokens = self.calls[0][0].shape[2]
-        self.readout = 0 if not architecture.kind.causal else tokens - 1
+        self.readout = 0 if not architecture.causal else tokens - 1
 
 
 def by_hand(blocks, layer):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-import lrputils as lrp
 from experiments import small_models as recipe
 from experiments import zoo
 from experiments.zoo import linear
 from lrputils.model.attention import AttentionCall
+from lrputils.model.proof import laid_out
 from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, RULES, installed
 from tests import tiny
@@ -45,7 +45,7 @@ def test_linear_attention_by_its_definition():
 
 def test_without_a_softmax_the_rules_conserve():
     model, inputs = tiny.build("bert"), tiny.texts()
-    architecture = lrp.describe(model)
+    architecture = laid_out(model)
     with installed(architecture, CP_LRP.rule, linear, constants=False):
         reading = read(architecture, inputs)
         (back,) = torch.autograd.grad(reading.output.sum(), reading.inputs[:1])

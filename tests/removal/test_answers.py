@@ -7,6 +7,7 @@ import lrputils as lrp
 from lrputils.model.readout import ANSWER_OUTPUTS
 from lrputils.removal import packing
 from tests import reference, tiny
+from tests.removal.test_beginnings import whole_rows
 
 MODELS = tuple(name for name in tiny.NAMES if name.endswith("-lm"))
 TEXTS = ("Is this a film? It is the one.", "A dog")
@@ -49,7 +50,7 @@ def slow(clf, inputs, units="token", output="log-probability", removal="attentio
 def beginnings(request, monkeypatch):
     monkeypatch.setitem(packing.PASS, "cpu", 5)
     if request.param == "whole rows":
-        monkeypatch.setattr(packing, "shareable", lambda *_: False)
+        monkeypatch.setattr(packing, "usable", whole_rows)
 
 
 FEW = [(CHATS, {"units": "word"}), (TEXTS, {"removal": "delete"})]

@@ -13,8 +13,14 @@ from lrputils.removal.coalitions import REMOVALS
 from lrputils.removal.leave_one_out import leave_one_out
 from tests import tiny
 
-DECODERS = tuple(n for n in tiny.TEXT_NAMES if lrp.describe(tiny.build(n)).kind.causal)
+DECODERS = tuple(n for n in tiny.TEXT_NAMES if lrp.describe(tiny.build(n)).causal)
 LENGTHS = (9, 4, 2, 16, 9)
+
+
+def whole_rows(architecture, text, original=packing.usable):
+    """In the place of `packing.usable`: the same, and rows share no beginnings."""
+    laid_out, using = original(architecture, text)
+    return laid_out, using._replace(shares=False)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +45,7 @@ def encoded(lengths=LENGTHS):
 def whole(monkeypatch, *args, **options):
     """Leave-one-out without beginnings."""
     with monkeypatch.context() as patched:
-        patched.setattr(packing, "shareable", lambda *_: False)
+        patched.setattr(packing, "usable", whole_rows)
         return leave_one_out(*args, **options)
 
 
@@ -49,6 +55,8 @@ def whole(monkeypatch, *args, **options):
 def test_equals_whole_rows_for_every_removal_and_budget(name, removal, shared, monkeypatch):
     alone = () if removal == "delete" else (1,)
     model, inputs = tiny.build(name), encoded((*LENGTHS, *alone))
+    leave_one_out(model, inputs, removal=removal)  # a model is measured once
+    shared.clear()
     expected = whole(monkeypatch, model, inputs, removal=removal)
     assert not shared
     for budget in (9, 2_048):
@@ -102,7 +110,7 @@ def test_beginnings_too_large_for_the_memory_are_done_without(shared, monkeypatc
     expected = whole(monkeypatch, model, inputs)
 
     def fails(*args, original=packing.logits_of):
-        if len(args) > 4:  # by shared beginnings
+        if len(args) > 5:  # by shared beginnings
             raise torch.OutOfMemoryError("CUDA out of memory")
         return original(*args)
 
@@ -112,9 +120,11 @@ def test_beginnings_too_large_for_the_memory_are_done_without(shared, monkeypatc
 
 
 def test_not_for_encoders_windows_and_models_with_a_rule(shared):
-    leave_one_out(tiny.build("bert"), encoded())
-    leave_one_out(tiny.build("mistral", sliding_window=8), encoded())
-    model = tiny.build("llama")
-    with routed(model, fused):
-        leave_one_out(model, encoded())
+    windowed, model = tiny.build("mistral", sliding_window=8), tiny.build("llama")
+    for _ in ("it is measured", "and known"):
+        shared.clear()
+        leave_one_out(tiny.build("bert"), encoded())
+        leave_one_out(windowed, encoded())
+        with routed(model, fused):
+            leave_one_out(model, encoded())
     assert not shared

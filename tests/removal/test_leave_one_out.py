@@ -7,18 +7,16 @@ import torch
 
 import lrputils as lrp
 from experiments.families import plain_loo
-from lrputils.model import readout
-from lrputils.removal import packing, shortcuts
+from lrputils.removal import packing
 from tests import reference, tiny
-
-CLASSIFIERS = tuple(name for name in tiny.TEXT_NAMES if not name.endswith("-lm"))
 
 
 @pytest.mark.parametrize("name", tiny.TEXT_NAMES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
     model = tiny.build(name, dtype=dtype)
-    inputs = tiny.texts((7, 4, 5, 3, 1))
+    # Without another token MPNet's attention reads the hidden one, and is refused.
+    inputs = tiny.texts((7, 4, 5, 3) if name == "mpnet" else (7, 4, 5, 3, 1))
     fast = lrp.leave_one_out(model, inputs)
     slow = reference.leave_one_out(model, inputs)
     assert fast.dtype == dtype
@@ -38,22 +36,6 @@ def test_a_padding_token_takes_no_position_in_a_text_either(name, padding, inner
         expected = plain_loo(model, inputs, removal, None, inputs.valid_mask)
     found = lrp.leave_one_out(model, inputs, removal=removal)
     torch.testing.assert_close(found.float(), expected, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", CLASSIFIERS)
-def test_packed_weights_change_rounding_alone(name, monkeypatch):
-    model, inputs = tiny.build(name, dtype=torch.float32), tiny.texts()
-    plain = lrp.leave_one_out(model, inputs)
-    kept, packed = [], shortcuts._Linear
-    monkeypatch.setattr(shortcuts, "_TOKENS", 0)
-    monkeypatch.setattr(shortcuts, "_Linear", lambda own: kept.append(packed(own)) or kept[-1])
-    # LOO is a difference of logits, and float32 rounds those.
-    size = float(readout.read(lrp.describe(model), inputs).logits.abs().max())
-    found = lrp.leave_one_out(model, inputs)
-    torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6 * size)
-    fused = {shortcuts._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
-    assert set(kept[-1].pairs.values()) == fused
-    assert all("forward" not in vars(module) for module in model.modules())
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "gpt2", "llama"])
@@ -77,9 +59,9 @@ def test_a_difference_is_the_lead_over_the_second_class():
 def test_no_batch_is_larger_than_the_budget(monkeypatch):
     sizes = []
 
-    def spy(architecture, texts, batch, device, original=packing.logits_of):
+    def spy(architecture, texts, batch, device, *more, original=packing.logits_of):
         sizes.append((len(batch), max(row.length for row in batch)))
-        return original(architecture, texts, batch, device)
+        return original(architecture, texts, batch, device, *more)
 
     monkeypatch.setattr(packing, "logits_of", spy)
     lrp.leave_one_out(tiny.build("bert"), tiny.texts((30, 12, 7, 3)), batch_tokens=40)
@@ -103,11 +85,11 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
     expected = lrp.leave_one_out(model, inputs)
     sizes = []
 
-    def small_machine(architecture, texts, batch, device, original=packing.logits_of):
+    def small_machine(architecture, texts, batch, device, *more, original=packing.logits_of):
         sizes.append(len(batch))
         if len(batch) > 2:
             raise error
-        return original(architecture, texts, batch, device)
+        return original(architecture, texts, batch, device, *more)
 
     monkeypatch.setattr(packing, "logits_of", small_machine)
     torch.testing.assert_close(lrp.leave_one_out(model, inputs), expected, rtol=1e-9, atol=1e-9)

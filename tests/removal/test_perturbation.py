@@ -13,7 +13,7 @@ def random_scores(inputs):
 
 def slow_curve(model, inputs, scores, row, order, chunk=1):
     """One text, one method: rank the chunks, mask one after the other, run each time."""
-    one, causal = tiny.row(inputs, row), lrp.describe(model).kind.causal
+    one, causal = tiny.row(inputs, row), lrp.describe(model).causal
     own = lrp.Inputs.of(one).content_mask[0].nonzero().flatten().tolist()
     chunks = [own[start : start + chunk] for start in range(0, len(own), chunk)]
     sign = -1 if order == "morf" else 1
