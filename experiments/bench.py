@@ -37,6 +37,7 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.proof import alone, laid_out
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.packing import BATCH_TOKENS
+from lrputils.removal.shortcuts import fast_linear
 from lrputils.runs import results
 from lrputils.runs.folders import read_json, writable, write_json
 from lrputils.runs.options import Names
@@ -173,7 +174,8 @@ def loo(classifier: Classifier, inputs: Inputs, repeats: int) -> list[dict[str, 
 def matrix_rate(classifier: Classifier) -> float:
     """Return the operations per second of the linear layers of the model's first block, at best.
 
-    A batch has as many tokens as in leave-one-out; the fastest of twelve counts.
+    Weights are packed, and a batch has as many tokens, as in leave-one-out; the fastest of twelve
+    counts.
     """
     device = classifier.device
     tokens = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
@@ -186,7 +188,7 @@ def matrix_rate(classifier: Classifier) -> float:
             module(states[module.in_features])
 
     count = 2 * tokens * sum(module.weight.numel() for module in linear)
-    with torch.inference_mode():
+    with torch.inference_mode(), fast_linear(laid_out(classifier), 4 * tokens):
         return count / min(seconds(work) for _ in range(12))
 
 

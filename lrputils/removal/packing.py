@@ -29,7 +29,14 @@ from lrputils.model.attention import AttentionCall, AttentionFunction, fused, wi
 from lrputils.model.forwards import is_replaced
 from lrputils.model.proof import count, laid_out, measured, prove, state_of
 from lrputils.removal.rows import Row, Text, logits_of, prepare, put
-from lrputils.removal.shortcuts import PLAIN, LastLayer, Shortcuts, last_layer
+from lrputils.removal.shortcuts import (
+    LEAST_TOKENS,
+    PLAIN,
+    LastLayer,
+    Shortcuts,
+    fast_linear,
+    last_layer,
+)
 
 # Tokens in one batch. Large enough to keep every core busy, small enough to stay in fast memory.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
@@ -86,7 +93,8 @@ def evaluate(
     else:
         plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, using, beginnings)
     numbers, values = [], []
-    with torch.inference_mode():
+    tokens = sum(row.length for row in rows)
+    with torch.inference_mode(), fast_linear(architecture, tokens if using.packed else 0):
         while plan:
             step = plan[0]
             batch = [rows[i] for i in step.rows]
@@ -187,6 +195,11 @@ class _Trial:
         beginnings = _Beginnings(self.architecture, [self.text], [self.whole], using)
         return beginnings([row], self.device)
 
+    def _packed(self, row: Row, using: Shortcuts) -> Tensor:
+        with fast_linear(self.architecture, LEAST_TOKENS):
+            self._run(row, using)  # when activations are noted
+            return self._run(row, using)
+
     def _same(self, using: Shortcuts, run: Callable[[Row, Shortcuts], Tensor]) -> bool:
         with suppress(*_FAILURES):
             off = [(run(row, using) - own).abs().max() for row, own in self.expected]
@@ -206,7 +219,7 @@ class _Trial:
                 if not using.deletes and self._same(trial, self._run):
                     using = trial
             self.expected = self.expected if using.deletes else plain
-        tried: list[tuple[dict[str, Any], Callable]] = []
+        tried: list[tuple[dict[str, Any], Callable]] = [({"packed": True}, self._packed)]
         if causal:
             tried += [({"routed": True}, self._run), ({"states": True}, self._run)]
         with suppress(*_FAILURES):

@@ -10,6 +10,10 @@ that the softmax takes out, and Σ_i A_i·v_i = W_V·Σ_i A_i·h_i + b_V. So nei
 
 *Distances of what is left.* Some models add to their scores what depends on how far apart two
 tokens are, by their columns in the batch. After a deletion it is that of their columns in the text.
+
+*Linear layers by oneDNN, on a CPU.* It multiplies by blocks of a weight and applies the activation
+while a block is in the cache. torch gives both to compiled models alone; called here are the
+functions that such a model calls.
 """
 
 from __future__ import annotations
@@ -21,11 +25,25 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers import activations
+from transformers.pytorch_utils import Conv1D
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, additive
 from lrputils.model.forwards import Forward, replaced
 from lrputils.model.operations import routed
+
+# Activation → oneDNN's name for it, and which formula.
+_FUSED = {
+    nn.ReLU: ("relu", ""),
+    nn.GELU: ("gelu", "none"),
+    activations.GELUActivation: ("gelu", "none"),
+    activations.NewGELUActivation: ("gelu", "tanh"),
+    activations.GELUTanh: ("gelu", "tanh"),
+}
+_ALONE = "none", ""
+# With fewer tokens, packing costs more than it saves.
+LEAST_TOKENS = 1024
 
 
 class LastLayer(NamedTuple):
@@ -52,6 +70,7 @@ class Shortcuts(NamedTuple):
         last: to compute the last layer for the token that the head reads, with these modules.
         routed: attention by the fused kernel.
         shares: to run a decoder's rows from the first change on.
+        packed: linear layers by oneDNN.
     """
 
     deletes: bool = False
@@ -60,6 +79,7 @@ class Shortcuts(NamedTuple):
     last: LastLayer | None = None
     routed: bool = False
     shares: bool = False
+    packed: bool = False
 
 
 PLAIN = Shortcuts()
@@ -205,3 +225,54 @@ def at_columns(architecture: Architecture, columns: Tensor) -> Iterator[None]:
 def _is_bias(x: Any) -> bool:
     """Whether it is a summand of scores, (rows, heads, tokens, tokens), and no mask."""
     return isinstance(x, Tensor) and x.dim() == 4 and x.shape[1] > 1
+
+
+@contextmanager
+def fast_linear(architecture: Architecture, tokens: int) -> Iterator[None]:
+    """Inside the block, in this thread, the layers of the model's blocks use packed weights.
+
+    Where that cannot be (another device or dtype, a torch without oneDNN), or `tokens`, the number
+    that will pass, is too small, nothing changes.
+    """
+    device = next(architecture.model.parameters()).device
+    onednn = (
+        device.type == "cpu"
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.enabled
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+    with replaced(_Linear(architecture).forwards if onednn and tokens >= LEAST_TOKENS else {}):
+        yield
+
+
+class _Linear:
+    """Forward passes of linear layers and of the activations behind them.
+
+    The first time that an activation is given what a linear layer has just returned, the pair is
+    noted; from then on the layer returns the activated value.
+    """
+
+    def __init__(self, architecture: Architecture):
+        self.forwards: dict[nn.Module, Forward] = {}
+        self.pairs: dict[nn.Module, tuple[str, str]] = {}
+        self.last: tuple[nn.Module, Tensor] | None = None
+        for module in dict.fromkeys(m for block in architecture.blocks for m in block.modules()):
+            if type(module) in _FUSED:
+                self.forwards[module] = partial(self._activate, _FUSED[type(module)])
+            elif type(module) in (nn.Linear, Conv1D) and module.weight.dtype == torch.float32:
+                weight = module.weight.T if isinstance(module, Conv1D) else module.weight
+                packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+                self.forwards[module] = partial(self._multiply, module, packed)
+
+    def _multiply(self, module: nn.Module, weight: Tensor, inner: Forward, x: Tensor) -> Tensor:
+        pair = self.pairs.get(module, _ALONE)
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, module.bias, pair[0], [], pair[1])
+        self.last = module, y
+        return y
+
+    def _activate(self, pair: tuple[str, str], inner: Forward, x: Tensor) -> Tensor:
+        if self.last is None or self.last[1] is not x:
+            return inner(x)
+        done = self.last[0] in self.pairs
+        self.pairs[self.last[0]] = pair
+        return x if done else inner(x)
