@@ -270,6 +270,9 @@ def audit(
         if dry_run:
             return told
         print(told, file=sys.stderr)
+    plain = chosen.of_texts["answers"] is None and classifier.architecture.language_model
+    if plain and classifier.tokenizer.chat_template:
+        print(_PLAIN, file=sys.stderr)
     whole = stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None}))
     return auditing.write_audit(
         classifier,

@@ -89,7 +89,7 @@ def from_command_line(texts: Sequence[str], parameters: Mapping[str, Parameter])
     for text in texts:
         name, equals, raw = text.partition("=")
         if not equals or not name.isidentifier():
-            raise BookError(f"-p {text!r} is not of the form name=value")
+            raise BookError(f"-p {text!r} is not of the form name=value, as -p limit=20")
         wanted = parameters[name].wants if name in parameters else []
         readings = []
         for read in (yaml.safe_load, str, float):  # YAML takes 1e-3 for a text

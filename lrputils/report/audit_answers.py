@@ -81,7 +81,8 @@ def verdict(run: Run) -> Verdict:
     r = {m: pd.DataFrame({p: run.per_text(R, [m], p)[m] for p in places}) for m in pair}
     first, second = r.values()
     gaps = {p: stats.paired_difference(first[p], second[p]) for p in places}
-    parts = {label(method): stats.estimates(r[method]) for method in pair}
+    bounds = {"within": stats.CORRELATION}
+    parts = {label(method): stats.estimates(r[method], **bounds) for method in pair}
     table = pd.concat({**parts, "difference": stats.table(gaps)})
     maps = pd.concat(r, axis=1)
     method, readout = maps.mean().round(6).idxmax()
@@ -123,14 +124,17 @@ def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
 def by_method(found: pd.DataFrame) -> pd.DataFrame:
     """Return the cost and mean r of each method of `r_by_text`, and of LOO, cheapest first.
 
-    A tool that does not tell its price has NaN, and comes last.
+    `tracks` is the answer for each map by itself (`tracks`). A tool that does not tell its price
+    has NaN, and comes last.
     """
     table = stats.estimates(found, within=stats.CORRELATION)[["value", "low", "high"]]
     table = table.rename(columns={"value": "r"})
+    told = {name: tracks(found[name]).answer for name in found}
     table.loc[label(REFERENCE)] = (1.0, math.nan, math.nan)
     passes = found.attrs["passes"]
     table.insert(0, "passes", passes)
     table.insert(1, "share of LOO", passes / passes[label(REFERENCE)])
+    table["tracks"] = pd.Series(told)
     table.attrs["intervals"] = {"r": ("low", "high")}
     return table.sort_values(["passes", "r"], kind="stable")
 

@@ -17,6 +17,7 @@ from lrputils.report.audit_answers import (
     MOST,
     TRACKS,
     Verdict,
+    by_method,
     lead,
     needed,
     verdict,
@@ -173,3 +174,11 @@ def test_one_text_is_one_and_has_no_interval(clf):
 def test_without_an_r_no_two_are_compared():
     told = ahead("A", "B", stats.paired_difference([np.nan], [0.0]))
     assert told == "A and B cannot be compared: a text of one token has no correlation"
+
+
+def test_each_map_by_itself_is_told_whether_it_tracks():
+    means = np.array([0.9, 0.2, 0.71])
+    r = np.random.default_rng(0).normal(means, 0.02, (60, 3))
+    r = pd.DataFrame(r, columns=["a", "b", "c"])
+    r.attrs["passes"] = pd.Series({"a": 3.0, "b": 3.0, "c": 3.0, "LOO": 20.0})
+    assert by_method(r).tracks.dropna().to_dict() == {"a": "yes", "b": "no", "c": CANNOT_TELL}
