@@ -104,6 +104,10 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
     command = [sys.executable, "-c", start, "build", str(source), "--path-output", str(output)]
     command += ["-W", "-n", "--keep-going", "--builder", "singlehtml" if single else "html"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
+    kept = output / "_build/.doctrees"
+    if run.returncode and "duplicate" in run.stderr and kept.is_dir():
+        shutil.rmtree(kept)  # a label that has moved stands there where it was, too
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
     pages = output / "_build" / ("singlehtml" if single else "html")
     index = pages / "index.html"
     first = yaml.safe_load((source / "_toc.yml").read_text(encoding="utf-8"))["root"] + ".html"

@@ -79,11 +79,11 @@ class ConservationReport:
         return "\n".join(
             [
                 f"{self.model} ({self.layers} layers, read at: {', '.join(self.readouts)}):",
-                f"  CP-LRP without constants {verdict}",
+                f"  {'passed' if self.passed else 'FAILED'}: CP-LRP without constants {verdict}",
                 f"  logits while rules are installed: changed by at most {self.logit_change:.1e}",
                 "  Σ R less the logit, as a share of what flows:",
                 *reversed(rows),
-                f"  AttnLRP, whose softmax rule does not conserve: off by {self.attnlrp_gap:.1e}",
+                f"  AttnLRP, whose softmax loses some, as expected: off by {self.attnlrp_gap:.1e}",
                 "  operations on what depends on the text, and what is done with them:",
                 *met,
             ]

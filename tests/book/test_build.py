@@ -29,6 +29,21 @@ def test_the_single_page_lies_where_its_links_lead(tmp_path, monkeypatch):
     assert index.read_text() == '<img src="_images/a.svg"><a href="#trees">'
 
 
+def test_a_label_that_moved_to_another_page_is_no_duplicate(tmp_path, monkeypatch):
+    (tmp_path / "_toc.yml").write_text("root: intro\n")
+    (tmp_path / "_build/html").mkdir(parents=True)
+    (tmp_path / "_build/html/index.html").touch()
+    kept = tmp_path / "_build/.doctrees"
+    kept.mkdir()
+
+    def run(*_, **__):
+        said = "WARNING: duplicate definition label 'def-lead'" if kept.is_dir() else ""
+        return SimpleNamespace(returncode=int(kept.is_dir()), stdout="", stderr=said)
+
+    monkeypatch.setattr(build.subprocess, "run", run)
+    assert build.build_html(tmp_path, tmp_path).is_file()
+
+
 def test_an_executed_chapter_has_its_seconds_memory_and_profile(small_book):
     executed = execute(small_book, load_parameters(small_book))
     row = build._run_statistics(executed).splitlines()[-1]
