@@ -253,7 +253,7 @@ def prices(methods: pd.DataFrame) -> Drawing:
     means = methods.rename(columns={"r": "value"})
     rows = {name: means.loc[[name]].set_axis([f"{name} ({n})"]) for name, n in spent.items()}
     cheapest = methods.passes[methods.r > answers.TRACKS].min()
-    title = f"A mean r above {answers.TRACKS:.2f} takes {cheapest:.3g} forward passes (in brackets)"
+    title = f"Above {answers.TRACKS:.2f} from {cheapest:.3g} forward passes on (in brackets)"
     xlabel = f"mean r with LOO; dashed: {answers.TRACKS:.2f}"
     return dots({"": rows}, title=title, xlabel=xlabel, lines={"": answers.TRACKS}, columns=0)
 
