@@ -362,6 +362,10 @@ def test_never_and_dull_are_the_reason_by_each_removal_and_maps_differ_about_dul
         assert [*words[lost.topk(2).indices]] == ["never", "dull"]
     shapley = lrp.attribute(clf, inputs, "shapley")[0, own]
     assert shapley[words == "dull"] < 0
+    loo, estimate = (lrp.attribute(clf, inputs, m)[0, own] for m in ("loo", "mask-gradient"))
+    never, dull = words == "never", words == "dull"
+    assert 0.3 < float(estimate[never] / loo[never]) < 0.36
+    assert abs(float(estimate[dull] - estimate[never])) < 0.05
 
 
 class TestLayers:
